@@ -36,7 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table
 
 from kernel_harness import device as devices
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import load as load_problem
 from kernel_harness.results.environment import environment
@@ -48,7 +48,7 @@ from kernel_harness.timing.rounds import time_rounds
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)
@@ -87,7 +87,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         Session(problem, device, Settings(), SilentObserver()) as session,
-        session.companions.running(session.context) as beside,
+        session.trusted_arms.running(session.context) as beside,
     ):
         bench = Bench(session, beside, options.sets, options.runs, options.seconds)
         try:
@@ -103,7 +103,7 @@ def main() -> None:
 
 
 class Bench:
-    """A device on which the baseline and the sentinel are running, and all samples measured on it so far."""
+    """A device on which the baseline and the control are running, and all samples measured on it so far."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Bench:
         seconds: float,
     ) -> None:
         self.session, self.device = session, session.device
-        self.beside = [arm for arm in beside if arm.name in (BASELINE, SENTINEL)]
+        self.beside = [arm for arm in beside if arm.name in (BASELINE, CONTROL)]
         self._until = time.monotonic() + seconds
         self.sets = sets or (1 if self.device.emulated else 10)
         self.runs = runs or (40 if self.device.emulated else 1)
@@ -129,7 +129,7 @@ class Bench:
     def stand(self) -> Iterator[Stand]:
         """Yields a Stand with fresh processes. The processes end with the block."""
         with ThreadPoolExecutor() as pool:
-            processes = list(pool.map(lambda _: self.session.context.new_subject(), range(PROCESSES)))
+            processes = list(pool.map(lambda _: self.session.context.new_client(), range(PROCESSES)))
         with closing(Stand(self, processes)) as stand:
             yield stand
 
@@ -161,15 +161,15 @@ class Bench:
 class Kernel(ModelProcess):
     """A kernel, which at first is loaded in a process that has served before. `replaced` has its earlier processes."""
 
-    def __init__(self, name: str, text: str, session: Session, subject: Subject) -> None:
+    def __init__(self, name: str, text: str, session: Session, client: WorkerClient) -> None:
         source, context = ModelSource(f"{name}.py", text, "ModelNew"), session.context
-        super().__init__(source, context.new_subject, session.reference)
-        self.replaced: list[Subject] = []
-        self.subject = subject
-        subject.load(source.file, source.text, source.class_name)
-        subject.make(session.problem)
+        super().__init__(source, context.new_client, session.reference)
+        self.replaced: list[WorkerClient] = []
+        self.client = client
+        client.load(source.file, source.text, source.class_name)
+        client.make(session.problem)
 
-    def restart(self, first: Callable[[Subject], object] = lambda subject: None) -> None:
+    def restart(self, first: Callable[[WorkerClient], object] = lambda client: None) -> None:
         """Replaces the process, and keeps the client of the present one."""
         self.replaced.append(self.running)
         super().restart(first)
@@ -178,28 +178,28 @@ class Kernel(ModelProcess):
 class Stand:
     """Worker processes that time one set of kernels after another. A new set replaces the loaded kernels."""
 
-    def __init__(self, bench: Bench, processes: Sequence[Subject]) -> None:
+    def __init__(self, bench: Bench, processes: Sequence[WorkerClient]) -> None:
         self._bench, self._idle = bench, list(processes)
         self._models: dict[str, Kernel] = {}
 
     @property
-    def subjects(self) -> dict[str, Subject]:
+    def clients(self) -> dict[str, WorkerClient]:
         """The present processes, by kernel."""
         return {name: model.running for name, model in self._models.items()}
 
     @property
-    def before(self) -> list[tuple[str, Subject]]:
+    def before(self) -> list[tuple[str, WorkerClient]]:
         """Kernel and process for each process that was replaced during a run."""
-        return [(name, subject) for name, model in self._models.items() for subject in model.replaced]
+        return [(name, client) for name, model in self._models.items() for client in model.replaced]
 
     def close(self) -> None:
         """Ends all worker processes."""
-        for subject in (*self.subjects.values(), *self._idle):
-            subject.close()
+        for client in (*self.clients.values(), *self._idle):
+            client.close()
 
     def take(self, kernels: Mapping[str, str]) -> None:
         """Loads each kernel (name to source) in a process of its own. There must not be more kernels than PROCESSES."""
-        self._idle = [*self.subjects.values(), *self._idle]
+        self._idle = [*self.clients.values(), *self._idle]
         session, self._models = self._bench.session, {}
         with ThreadPoolExecutor() as pool:
             loading = {
@@ -233,10 +233,10 @@ class Stand:
         """
         packed = pack(self._bench.session.problem.inputs(1), device=self._bench.session.reference.device)
         found: dict[str, list[float]] = {}
-        for name, subject in self.subjects.items():
-            answers = [subject.call(packed, timed=Timed(0.128)) for _ in range(calls + 2)][2:]
+        for name, client in self.clients.items():
+            answers = [client.call(packed, timed=Timed(0.128)) for _ in range(calls + 2)][2:]
             found[name] = [a.clocked.device_ms or a.timed.bracket_ms for a in answers]
-            subject.worker.pause()
+            client.worker.pause()
         return found
 
 
@@ -274,8 +274,8 @@ def clock(bench: Bench, stand: Stand) -> None:
     stand.take(kernels)
     stand.race(ITSELF, 32)
     told = bench.samples.setdefault(ITSELF + BY_ITSELF, {})
-    for name, subject in (*stand.before, *stand.subjects.items()):
-        told.setdefault(name, []).extend(int(n) / 1e3 for n in re.findall(r"self (\d+)", subject.worker.output))
+    for name, client in (*stand.before, *stand.clients.items()):
+        told.setdefault(name, []).extend(int(n) / 1e3 for n in re.findall(r"self (\d+)", client.worker.output))
 
 
 def kernel(bench: Bench, microseconds: float) -> str:

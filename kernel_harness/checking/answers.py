@@ -13,7 +13,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.workers.subject import Answer
+from kernel_harness.workers.worker_client import Answer
 
 # The characters of an output's structure that a message shows. A candidate may return many values or a long text.
 _LONGEST_OUTLINE = 500

@@ -62,14 +62,14 @@ def _compare_without_kernels(trial: Trial) -> None:
     """
     if not trial.launches:
         return
-    subject, packed = trial.running, trial.reference.new_inputs()
-    subject.skip_kernels(True)
+    client, packed = trial.running, trial.reference.new_inputs()
+    client.skip_kernels(True)
     try:
         # Code that polls memory until a kernel has written to it waits without end.
-        without = subject.call(packed, patience=_SKIPPED_PATIENCE).outputs
+        without = client.call(packed, patience=_SKIPPED_PATIENCE).outputs
     finally:
-        subject.skip_kernels(False)
-    full = subject.call(packed).outputs
+        client.skip_kernels(False)
+    full = client.call(packed).outputs
     _, right = trial.reference.expectation(_timed(trial.cases))
     if [output.shape for output in full] == [expected.shape for expected in right.of_outputs.expected]:
         trial.own_share = share_of_output(without, full)

@@ -135,10 +135,10 @@ def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
     texts = []
     if cohort.arms[name].unordered:
         texts.append(_UNORDERED)
-    elif (reported_ms := cohort.told_by_device_ms(name)) is not None:
+    elif (reported_ms := cohort.reported_by_device_ms(name)) is not None:
         texts.append(
-            f"the device's clock told {reported_ms:.4g} ms, but the judge's clock shows that a call takes longer. The "
-            "time is the longest that the judge's clock leaves possible."
+            f"the device's clock measured {reported_ms:.4g} ms, but the judge's clock shows that a call takes longer. "
+            "The time is the longest that the judge's clock leaves possible."
         )
     elif not timing.verified:
         texts.append(_HARDLY_VERIFIED)

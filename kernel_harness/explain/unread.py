@@ -52,18 +52,18 @@ def remarks(trial: Trial, case: Case) -> list[Remark]:
 
 class _Search:
     def __init__(self, trial: Trial, case: Case) -> None:
-        self._subject, self._reference = trial.running, trial.reference
+        self._client, self._reference = trial.running, trial.reference
         self._problem = trial.reference.at(case)
         self._packed = trial.reference.inputs(case)
         seed = derived_seed(case.seed, "unread elements")
         self._others = trial.reference.drawn(self._problem, seed, case.inputs_from).tensors
         self._end = time.monotonic() + _LONGEST_S
-        self._usual = self._subject.call(self._packed).outputs
+        self._usual = self._client.call(self._packed).outputs
 
     @property
     def is_steady(self) -> bool:
         """Returns whether a second call on the same inputs gives the same output."""
-        return self._is_usual(self._subject.call(self._packed).outputs)
+        return self._is_usual(self._client.call(self._packed).outputs)
 
     def found(self) -> Iterator[str]:
         """Yields a sentence for each dimension of an input with indices that the candidate does not read."""
@@ -112,7 +112,7 @@ class _Search:
             return False
         changed = self._changed(i, dim, part)
         return not unchanged(self._packed.tensors[i], changed) and self._is_usual(
-            self._subject.call(self._with(i, changed)).outputs
+            self._client.call(self._with(i, changed)).outputs
         )
 
     def _matters(self, i: int, dim: int, part: slice) -> bool:

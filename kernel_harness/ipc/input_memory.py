@@ -1,6 +1,6 @@
 """Inputs in the memory that the judge shares with a worker: writes them there, and finds what a call has changed.
 
-Known bytes (canaries) fill all of the memory that belongs to no input.
+Known bytes (guard bytes) fill all of the memory that belongs to no input.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from kernel_harness.core.strides import copy, is_dense, seen_in
 from kernel_harness.ipc.packed import Packed
-from kernel_harness.ipc.tensors import CANARY_BYTES, Leaf, end_of
+from kernel_harness.ipc.tensors import GUARD_BYTES, Leaf, end_of
 
 # The elements that are compared at a time: a comparison needs one byte of memory for each of them.
 _COMPARED = 1 << 27
@@ -46,7 +46,7 @@ class Written:
 
 
 def fill(memory: torch.Tensor, packed: Packed) -> None:
-    """Writes the inputs `packed` to their places in the flat uint8 tensor `memory`, with canaries around them."""
+    """Writes the inputs `packed` to their places in the flat uint8 tensor `memory`, with guard bytes around them."""
     surround(memory, packed.leaves, packed.size)
     write(memory, packed.leaves, packed.tensors)
 
@@ -75,15 +75,15 @@ def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.
 
 
 def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
-    """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a canary).
+    """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a guard byte).
 
     Also fills the places of tensors that have gaps or share a storage, so `write` must follow. `damaged` finds the
     bytes that something has changed later. `leaves` describes the places of the tensors.
     """
     storages = _storages(leaves)
     for start, end in [*_between(storages, size), *((each.start, each.end) for each in storages if each.has_gaps)]:
-        for part, canary in _canaries(memory, start, end):
-            part.copy_(canary)
+        for part, guard in _guards(memory, start, end):
+            part.copy_(guard)
 
 
 def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
@@ -93,7 +93,7 @@ def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int
     first `size` bytes of `memory`.
     """
     storages = _storages(leaves)
-    flags = [_canaries_differ(memory, start, end) for start, end in _between(storages, size)]
+    flags = [_guards_differ(memory, start, end) for start, end in _between(storages, size)]
     within = [_gaps_differ(memory, leaves, each) for each in storages if each.has_gaps]
     outside, inside = (found := _read([*flags, *within]))[: len(flags)], iter(found[len(flags) :])
     return sorted(
@@ -211,32 +211,32 @@ def _between(storages: Sequence[_Storage], size: int) -> list[tuple[int, int]]:
 
 
 def _gaps_differ(memory: torch.Tensor, leaves: Sequence[Leaf], storage: _Storage) -> torch.Tensor:
-    """Returns whether a byte of the storage that belongs to no tensor is not the canary."""
+    """Returns whether a byte of the storage that belongs to no tensor is not the guard byte."""
     now = memory[storage.start : storage.end]
     intact = torch.empty_like(now)
-    for part, canary in _canaries(intact, 0, intact.numel()):  # each storage begins where a canary begins
-        part.copy_(canary)
+    for part, guard in _guards(intact, 0, intact.numel()):  # each storage begins where guard bytes begin
+        part.copy_(guard)
     for leaf in (leaves[i] for i in storage.held):
         there = replace(leaf, offset=leaf.offset - storage.start, storage=0)
         copy(leaf.view(memory), there.view(intact))
     return unequal(intact, now)
 
 
-def _canaries_differ(memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
-    flags = [(part != canary).any() for part, canary in _canaries(memory, start, end)]
+def _guards_differ(memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    flags = [(part != guard).any() for part, guard in _guards(memory, start, end)]
     return torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=memory.device)
 
 
-def _canaries(memory: torch.Tensor, start: int, end: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yields the parts of `memory` from `start` to `end`, each with the canary that belongs there."""
-    period = _two_periods(memory.device)[start % CANARY_BYTES :][:CANARY_BYTES]
-    middle = end - (end - start) % CANARY_BYTES
+def _guards(memory: torch.Tensor, start: int, end: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields the parts of `memory` from `start` to `end`, each with the guard bytes that belong there."""
+    period = _two_periods(memory.device)[start % GUARD_BYTES :][:GUARD_BYTES]
+    middle = end - (end - start) % GUARD_BYTES
     if middle > start:
-        yield memory[start:middle].view(-1, CANARY_BYTES), period
+        yield memory[start:middle].view(-1, GUARD_BYTES), period
     if end > middle:
         yield memory[middle:end], period[: end - middle]
 
 
 @cache
 def _two_periods(device: torch.device) -> torch.Tensor:
-    return (torch.arange(2 * CANARY_BYTES, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)
+    return (torch.arange(2 * GUARD_BYTES, device=device) % GUARD_BYTES * 37 + 11).to(torch.uint8)

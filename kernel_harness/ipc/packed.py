@@ -50,7 +50,7 @@ def pack(inputs: Any, *, device: str | None = None) -> Packed:
 def moved(packed: Packed, by: int) -> Packed:
     """Returns the same inputs with each place `by` bytes further on, in a buffer that is `by` bytes larger.
 
-    `by` must be a multiple of CANARY_BYTES.
+    `by` must be a multiple of GUARD_BYTES.
     """
 
     def further(leaf: Leaf) -> Leaf:

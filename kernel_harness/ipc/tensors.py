@@ -15,9 +15,9 @@ import torch
 from kernel_harness.core.codec import Malformed
 from kernel_harness.core.strides import is_dense, reach, storage_of
 
-# The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
+# The guard bytes: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
 # 512 bytes, so vector loads behave in a buffer as they do elsewhere.
-CANARY_BYTES = 512
+GUARD_BYTES = 512
 MAX_LEAVES = 8192  # tensors for a worker: the state of a deep network has about 1,200
 MAX_OUTPUTS = 256  # tensors that a call returns
 MAX_RANK = 64  # dimensions; some functions of torch refuse tensors with more
@@ -308,10 +308,10 @@ def outline(structure: Any) -> str:
 def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
     """Returns a description of each tensor's own place in one buffer, and the size of that buffer in bytes.
 
-    The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
+    The places leave room for guard bytes before and after each tensor, which reveal writes outside a tensor.
     The strides are those of the tensor, or contiguous ones if its elements have gaps between them or overlap.
     """
-    leaves, offset = [], CANARY_BYTES
+    leaves, offset = [], GUARD_BYTES
     for tensor in tensors:
         dense = tensor.stride() if is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)
@@ -329,7 +329,7 @@ def layout_as_it_is(tensors: Sequence[torch.Tensor]) -> tuple[list[Leaf], int]:
     together: dict[int, list[torch.Tensor]] = {}
     for tensor in tensors:
         together.setdefault(storage_of(tensor), []).append(tensor)
-    starts, offset = {}, CANARY_BYTES
+    starts, offset = {}, GUARD_BYTES
     for key, sharing in together.items():
         starts[key] = offset
         offset += _room(max((t.storage_offset() + reach(t.shape, t.stride())) * t.itemsize for t in sharing))
@@ -343,8 +343,8 @@ def layout_as_it_is(tensors: Sequence[torch.Tensor]) -> tuple[list[Leaf], int]:
 
 
 def _room(nbytes: int) -> int:
-    """Returns the bytes from the place of `nbytes` bytes to the next one, with a canary between them."""
-    return (nbytes + CANARY_BYTES - 1) // CANARY_BYTES * CANARY_BYTES + CANARY_BYTES
+    """Returns the bytes from the place of `nbytes` bytes to the next one, with guard bytes between them."""
+    return (nbytes + GUARD_BYTES - 1) // GUARD_BYTES * GUARD_BYTES + GUARD_BYTES
 
 
 def poison_of(dtype: torch.dtype) -> float | bool | int:
@@ -363,7 +363,7 @@ def end_of(leaves: Iterable[Leaf]) -> int:
 
 
 def check_in_range(numbers: Iterable[Any], what: str) -> None:
-    """Raises Unreadable, with `what` as its subject, unless all `numbers` are integers from 0 to 2**48 - 1.
+    """Raises Unreadable, with `what` as its client, unless all `numbers` are integers from 0 to 2**48 - 1.
 
     A number from another process may have any size, and torch and the driver cannot take all of them.
     """

@@ -78,7 +78,7 @@ def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candid
     """Returns the candidates that the names, globs and paths in `wanted` select; if `wanted` is empty, all candidates.
 
     Raises NotFound if a word, or an empty `wanted`, selects no kernel file. Also raises NotFound if a candidate has the
-    name of a baseline or of the sentinel, or two candidates have one name: they would share a row of the leaderboard.
+    name of a baseline or of the control, or two candidates have one name: they would share a row of the leaderboard.
     """
     found = kernel_files(problem_name, root)
     if not wanted:
@@ -136,7 +136,7 @@ def source(given: str | Path) -> Candidate:
 
 
 def check_not_reserved(name: str, path: Path) -> None:
-    """Raises NotFound if a kernel, whose file is at `path`, has the name of a baseline or of the sentinel."""
+    """Raises NotFound if a kernel, whose file is at `path`, has the name of a baseline or of the control."""
     if name in RESERVED:
         raise NotFound(f"{path}: the name {name!r} is reserved for an arm of the harness; rename the file")
 

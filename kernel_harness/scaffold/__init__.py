@@ -93,6 +93,6 @@ def _stem_and_suffix(name: str, cu: bool) -> tuple[str, str]:
     if not re.fullmatch(r"[^\W_](?:[\w -]*[\w-])?", stem) or stem in RESERVED:
         raise CannotWrite(
             f"{name!r} is not a valid kernel name; use letters, digits, spaces, _ and -, such as 'tiled_64', with a "
-            "letter or digit first and no space last; the names of baselines and of the sentinel are reserved"
+            "letter or digit first and no space last; the names of baselines and of the control are reserved"
         )
     return stem, ".cu" if cu or name.endswith(".cu") else ".py"

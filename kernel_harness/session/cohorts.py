@@ -10,16 +10,16 @@ from itertools import chain
 
 import torch
 
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.phases import phase
 from kernel_harness.explain import launches
 from kernel_harness.results.record import Result
-from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.session.summary import Terms, failed, of_baseline, timed
+from kernel_harness.session.trusted_arms import TrustedArmMissing, TrustedArms
 from kernel_harness.timing.cohort import Arm, Cohort
-from kernel_harness.timing.interference import convict
+from kernel_harness.timing.interference import flag_interference
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.rounds import time_rounds
 from kernel_harness.timing.statistics import summarize
@@ -54,11 +54,11 @@ class Series:
     baseline_ms: float | None = None
 
 
-def time_cohorts(run: RunContext, companions: Companions, trials: Mapping[str, Trial], series: Series) -> None:
+def time_cohorts(run: RunContext, trusted: TrustedArms, trials: Mapping[str, Trial], series: Series) -> None:
     """Divides the candidates into cohorts, and times one cohort after another. The trials are DONE then.
 
-    `trials` maps names to trials that wait to be timed. `companions` holds the worker processes of the baselines and
-    the sentinel, `series` the state that all cohorts share. Candidates of later cohorts have no process until their
+    `trials` maps names to trials that wait to be timed. `trusted` holds the worker processes of the baselines and
+    the control, `series` the state that all cohorts share. Candidates of later cohorts have no process until their
     cohort is timed, so they cannot disturb an earlier cohort.
     """
     groups = _groups(run, trials)
@@ -68,16 +68,16 @@ def time_cohorts(run: RunContext, companions: Companions, trials: Mapping[str, T
         cohort = [trials[name] for name in group]
         stop = _stop(run, series.expected or len(groups))
         while cohort:  # times it again without the candidates that disturbed the others
-            cohort = _time_cohort(run, companions, cohort, series, stop)
+            cohort = _time_cohort(run, trusted, cohort, series, stop)
 
 
 def _time_cohort(
-    run: RunContext, companions: Companions, cohort: Sequence[Trial], series: Series, stop: Stop
+    run: RunContext, trusted: TrustedArms, cohort: Sequence[Trial], series: Series, stop: Stop
 ) -> list[Trial]:
     """Times one cohort, and returns the trials that must be timed again. The others are DONE.
 
     If a candidate left work running, the other candidates are returned, because this work disturbed their times. If a
-    baseline or the sentinel cannot be started, or the device has too little memory left for the right answer, no
+    baseline or the control cannot be started, or the device has too little memory left for the right answer, no
     candidate of the cohort is timed. After a KeyboardInterrupt, the results of the rounds so far are reported before
     the KeyboardInterrupt is raised again.
     """
@@ -85,7 +85,7 @@ def _time_cohort(
     disturbed, lacking, interruption = False, "", None
     run.reference.make_room()
     try:
-        with companions.running(run) as beside:
+        with trusted.running(run) as beside:
             live = Cohort([*(Arm(trial.name, trial) for trial in cohort), *beside], run.device)
             try:
                 disturbed = _measure(run, live, cohort, stop)
@@ -96,9 +96,9 @@ def _time_cohort(
             finally:
                 for trial in cohort:
                     trial.close()
-    except CompanionMissing as missing:
+    except TrustedArmMissing as missing:
         _leave_untimed(cohort, str(missing))
-        if missing.name != SENTINEL:
+        if missing.name != CONTROL:
             series.settle(failed(of_baseline(run.facts, missing.name), missing.fault))
         return []
     if lacking:
@@ -128,7 +128,7 @@ def _report(
             trial.enter(State.TIMED)
             trial.enter(State.DONE)
     for arm in measured.arms.values():
-        if arm.trusted and arm.name != SENTINEL and (arm.fault or not again):
+        if arm.trusted and arm.name != CONTROL and (arm.fault or not again):
             terms = Terms(scale_ms, run.facts.bounds_ms)
             series.settle(timed(of_baseline(run.facts, arm.name), measured, terms, seconds))
     if not again and scale_ms is None and any(r.rejected is None for r in measured.accepted):
@@ -153,10 +153,10 @@ def _measure(run: RunContext, live: Cohort, cohort: Sequence[Trial], stop: Stop)
     time_rounds(live, run.reference, stop, tell)
     for arm, trial in zip(live.candidates, cohort, strict=True):
         if arm.fault is None:
-            # Before `convict` ends the processes. One after the other: profilers of several processes, side by side on
-            # one GPU, reported no kernels.
+            # Before `flag_interference` ends the processes. One after the other: side by side on one GPU, the profilers
+            # of several processes reported no kernels.
             launches.measure(trial, emulated=run.device.emulated)
-    return convict(live, run.reference, tell)
+    return flag_interference(live, run.reference, tell)
 
 
 def _groups(run: RunContext, passed: Collection[str]) -> list[list[str]]:

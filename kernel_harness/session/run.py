@@ -18,7 +18,7 @@ from kernel_harness.session.summary import RunFacts
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.faults import CannotStart, Fault
 from kernel_harness.workers.fork_server import ForkServer
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 WAITING = str(State.WAITING)
 """The step of a candidate that waits for its checks or for its timing."""
@@ -87,12 +87,12 @@ class RunContext:
     def trial(self, candidate: Candidate) -> Trial:
         """Returns a new trial of a candidate. Nothing has been started."""
         tell = partial(self.observer.stage, candidate.name)
-        return Trial(candidate, self.new_subject, self.reference, self.cases, tell)
+        return Trial(candidate, self.new_client, self.reference, self.cases, tell)
 
-    def new_subject(self) -> Subject:
+    def new_client(self) -> WorkerClient:
         """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""
         self.device.release_unused()  # the new process needs some of the device's memory
         try:
-            return Subject(self.fork_server, self.device.name, self.settings.limits)
+            return WorkerClient(self.fork_server, self.device.name, self.settings.limits)
         except CannotStart as error:  # other processes may hold the device memory that the new process needs
             raise Fault(Status.RUNTIME_ERROR, str(error), lacked_memory=True) from None

@@ -31,10 +31,10 @@ from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import Result
 from kernel_harness.session.checks import BuildsAhead, check_all, explain, sanitize
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
-from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, of_trial
+from kernel_harness.session.trusted_arms import TrustedArms
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.fork_server import ForkServer
 
@@ -67,7 +67,7 @@ class Session:
         self._owns_fork_server = fork_server is None
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
-        self.companions = Companions()
+        self.trusted_arms = TrustedArms()
         self.others: Callable[[], Collection[Session]] = tuple
         self._ahead = BuildsAhead()
         # Workers must not read the problem file and its history, nor the results of other candidates, which contain
@@ -115,7 +115,7 @@ class Session:
         With `builds`, also ends the processes of candidates that were built ahead. The next run starts the processes,
         and computes the answers again; the built libraries are in the build cache.
         """
-        self.companions.close()
+        self.trusted_arms.close()
         self.reference.forget()
         if builds:
             self._ahead.end_processes()
@@ -208,7 +208,7 @@ class Session:
 
         def take_device() -> None:
             turn.take()
-            self.companions.start_ahead(run)
+            self.trusted_arms.start_ahead(run)
 
         try:
             for batch in _batches(candidates, run.settings.baseline):
@@ -224,7 +224,7 @@ class Session:
                         sanitize(run, [trial])
                     trial.enter(State.DONE)
                 sanitize(run, [trial for trial in waiting.values() if trial.state is not State.DONE])
-                time_cohorts(run, self.companions, waiting, series)
+                time_cohorts(run, self.trusted_arms, waiting, series)
                 waiting = {name: trial for name, trial in waiting.items() if name == run.settings.baseline}
         except torch.OutOfMemoryError as error:  # raised in the judge; in a worker it is a fault of the candidate
             raise EnvironmentLacking(

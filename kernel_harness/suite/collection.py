@@ -42,7 +42,7 @@ def collect(words: Sequence[str], kernels: Path, root: Path) -> Collection:
     `sample_0`. Tasks are ordered by problem.
     Raises UserError if a word selects no problem, if `kernels` is no folder, if no candidate belongs to a problem, if
     two problems or two candidates of a problem have the same name, or if a candidate has the name of a baseline or of
-    the sentinel.
+    the control.
     """
     problems = _problems(words, root)
     if not kernels.is_dir():

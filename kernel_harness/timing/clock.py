@@ -23,7 +23,7 @@ HARDLY_VERIFIED = 0.25
 # A call whose bracket is shorter is brief (`Timed.brief`): it is certainly shorter than a time slice of 2 ms.
 BRIEF_MS = 1.0
 # The bracket of any other call ends when the worker's stream says so, which it can do before its last work has ended.
-# Measured on an H200, a kernel on a stream that was not joined was told as up to 6 us shorter, and by brief calls as up
+# Measured on an H200, a kernel on a stream that was not joined was reported as up to 6 us shorter, in brief calls as up
 # to 4 us shorter.
 TAIL_MS = 0.008
 # Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then

@@ -18,7 +18,7 @@ from kernel_harness.timing.statistics import Round
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.model_process import ModelProcess
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 # A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
 # if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
@@ -31,7 +31,7 @@ SLOW_PAUSE_S, SLOW_PAUSES = 0.5, 3
 class Arm:
     """One of the models that are timed against each other. `model` owns the worker process that runs it.
 
-    `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
+    `trusted`: the arm is a baseline or the control, so its process runs no candidate's code. `settled`: the arm's
     speedup is known precisely enough, so it takes part in no further round. `patience` is how long the judge waits for
     a call to be enqueued. `slow_pauses_s` holds the seconds of each slow pause, and `late_builds` is the number of
     rounds in which the arm's calls built a new library. `bracket_ms` is the judge's bracket of the last timed call.
@@ -54,7 +54,7 @@ class Arm:
     bracket_ms: float = math.inf
 
     @property
-    def subject(self) -> Subject:
+    def client(self) -> WorkerClient:
         """Returns the client of the present worker process."""
         return self.model.running
 
@@ -76,7 +76,7 @@ class Arm:
         candidate have been slow, the candidate gets a fault.
         """
         start = time.monotonic()
-        self.subject.worker.pause()
+        self.client.worker.pause()
         took_s = time.monotonic() - start
         if took_s > max(SLOW_PAUSE_S, asked_s):
             self.slow_pauses_s.append(took_s)
@@ -148,7 +148,7 @@ def asking(arm: Arm) -> Iterator[None]:
     start = time.monotonic()
     try:
         yield
-        arm.subject.release_large()
+        arm.client.release_large()
     except Refused as refusal:
         arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
     except Fault as fault:

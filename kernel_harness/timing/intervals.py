@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-LOOK_SHARE = 4
-"""The error rate of an interval is divided by this number, because timing may stop at any of seven looks.
+ANALYSES_SHARE = 4
+"""The error rate of an interval is divided by this number, because timing may stop after any of seven analyses.
 
 Division by seven (Bonferroni) would be too strict: 99.4% instead of 95% of the intervals would cover the true value,
-because the intervals at later looks contain the rounds of earlier looks. With division by four, 96.7% of the simulated
-intervals of uncorrelated rounds cover the true value even if timing stops at the least favourable look. If timing stops
-at the first look that is precise enough, 96.0 to 99.8% cover it, for correlations of 0 to 0.6 between rounds.
+because later interim analyses contain the rounds of earlier ones. With division by four, 96.7% of the simulated
+intervals of uncorrelated rounds cover the true value even if timing stops at the least favourable analysis. If timing
+stops at the first one that is precise enough, 96.0 to 99.8% cover it, for correlations of 0 to 0.6 between rounds.
 """
 
 CONFIDENCE = 0.95
@@ -84,15 +84,15 @@ def median_interval(values: Floats) -> tuple[Floats, Floats, Floats]:
     autocorrelation of the signs of (value - median), corrected for its bias of -(1+3r)/n and limited to 0 to 0.95. By
     the arcsine law, r belongs to an AR(1) series of correlation q = sin(pi r / 2). The sum of the signs of such a
     series has the variance n f, with f = 1 + 4/pi * sum_k arcsin(q^k).
-    t is the two-sided quantile for the error rate (1 - CONFIDENCE) / LOOK_SHARE and for n/f - 1 degrees of freedom (at
-    least 3), since n/f is the number of independent values. If there are too few values for that error rate, the bounds
-    are the smallest and the largest value.
+    t is the two-sided quantile for the error rate (1 - CONFIDENCE) / ANALYSES_SHARE and for n/f - 1 degrees of
+    freedom (at least 3), since n/f is the number of independent values. If there are too few values for that error
+    rate, the bounds are the smallest and the largest value.
     """
     count = values.shape[-1]
     ordered = np.sort(values, axis=-1)
     centre = np.median(ordered, axis=-1)
     inflation = _inflation(np.sign(values - centre[..., None]))
-    quantile = _student((1 - CONFIDENCE) / LOOK_SHARE, np.maximum(count / inflation - 1, 3.0))
+    quantile = _student((1 - CONFIDENCE) / ANALYSES_SHARE, np.maximum(count / inflation - 1, 3.0))
     rank = (count + 1) / 2 - quantile * np.sqrt(count * inflation) / 2 - 1
     return _at_rank(ordered, rank), centre, -_at_rank(-ordered[..., ::-1], rank)
 
@@ -101,11 +101,11 @@ def interval_of(values: Floats) -> Interval:
     """Returns the confidence interval of the median of the values.
 
     The interval has no bounds if even the range of the values covers the true median with less than the probability
-    1 - (1 - CONFIDENCE) / LOOK_SHARE. That is so for fewer than 8 values.
+    1 - (1 - CONFIDENCE) / ANALYSES_SHARE. That is so for fewer than 8 values.
     """
     low, centre, high = (float(value) for value in median_interval(values))
     range_misses = 2.0 ** (1 - len(values))
-    if range_misses > (1 - CONFIDENCE) / LOOK_SHARE:
+    if range_misses > (1 - CONFIDENCE) / ANALYSES_SHARE:
         return Interval(None, centre, None)
     return Interval(low, centre, high)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.device import Steady
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES
@@ -73,11 +73,11 @@ class Measurements:
 
     @property
     def broken(self) -> Fault | None:
-        """Returns the fault of the baseline "torch" or of the sentinel; None if neither failed.
+        """Returns the fault of the baseline "torch" or of the control; None if neither failed.
 
         If one of these two arms has failed, no arm of the cohort can be timed.
         """
-        needed = (self.arms.get(name) for name in (BASELINE, SENTINEL))
+        needed = (self.arms.get(name) for name in (BASELINE, CONTROL))
         return next((arm.fault for arm in needed if arm and arm.trusted and arm.fault), None)
 
     @property
@@ -93,18 +93,18 @@ class Measurements:
         """Returns all timed rounds, with rejected rounds marked and device times that are too short corrected.
 
         A rejected round does not count in the statistics. A round is rejected if it was marked when it was timed, if
-        the sentinel was disturbed, or if the baseline "torch" or the sentinel is missing. Device times of candidates
+        the control was disturbed, or if the baseline "torch" or the control is missing. Device times of candidates
         that are certainly too short are replaced by the judge's times (`clock.bounded_by_judge`).
         """
-        needed = self.arms.keys() & {BASELINE, SENTINEL}
-        why = "torch or the sentinel failed"
+        needed = self.arms.keys() & {BASELINE, CONTROL}
+        why = "torch or the control failed"
         rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
         candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
         on_host = [arm.name for arm in self.arms.values() if arm.begins_on_host]
         always = [arm.name for arm in self.arms.values() if arm.unordered]
-        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, on_host, always)
+        return clock.bounded_by_judge(reject_rounds(rounds, CONTROL), candidates, BASELINE, on_host, always)
 
-    def told_by_device_ms(self, name: str) -> float | None:
+    def reported_by_device_ms(self, name: str) -> float | None:
         """Returns the median of an arm's device times in ms if `accepted` replaces some of them, otherwise None."""
         own = [r.samples_ms[name] for r in self.rounds if name in r.samples_ms]
         counted = [r.samples_ms[name] for r in self.accepted if name in r.samples_ms]
@@ -112,7 +112,7 @@ class Measurements:
 
     def judge_alone_times(self, name: str) -> bool:
         """Returns whether the times of an arm are the judge's, so that no second clock verifies them."""
-        return self.arms[name].unordered or self.told_by_device_ms(name) is not None
+        return self.arms[name].unordered or self.reported_by_device_ms(name) is not None
 
     def slower_on_other_inputs(self, name: str) -> float | None:
         """Returns how many times as long a call of the arm takes on other distributions as on the problem's own inputs.

@@ -23,7 +23,7 @@ from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.gated_call import Timed
-from kernel_harness.workers.subject import Answer
+from kernel_harness.workers.worker_client import Answer
 
 # An arm with short calls is called _MANY_CALLS times in a round, on different inputs. The judge's clock scatters by
 # microseconds from call to call, so the medians of its times are then known better. The sets of inputs of a round take
@@ -102,7 +102,7 @@ class OneRound:
         before = self.cohort.rounds or self.cohort.warmup
         ms = before[-1].samples_ms.get(arm.name) if before else None
         is_short = ms is not None and ms < self.cohort.device.policy.many_calls_below_ms
-        return is_short and not arm.begins_on_host and not arm.subject.renews_model
+        return is_short and not arm.begins_on_host and not arm.client.renews_model
 
     def _further_inputs(self) -> list[DrawnInputs]:
         """Returns the inputs of the further calls of arms with short calls: none if no arm has any."""
@@ -125,26 +125,26 @@ class OneRound:
         """
         made = []
         with asking(arm):
-            built = arm.subject.builds.new
+            built = arm.client.builds.new
             if arm.begins_on_host and sets[0].packed.size <= LARGE_BYTES:
                 # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the
                 # next call cannot return its output.
-                arm.subject.call(draw(self._reference).packed, timed=arm.timed)
+                arm.client.call(draw(self._reference).packed, timed=arm.timed)
             for drawn in sets:
                 keep = self._warm and drawn is sets[-1]
-                answer = arm.subject.call(drawn.packed, timed=self._timed(arm), keep=keep)
+                answer = arm.client.call(drawn.packed, timed=self._timed(arm), keep=keep)
                 arm.bracket_ms = answer.timed.bracket_ms
                 arm.unordered = arm.unordered or answer.timed.unbracketed
                 if answer.clocked.peak_bytes is not None:
                     arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
                 made.append(answer if drawn is self._drawn else answer.bare)
-                arm.late_builds += arm.subject.builds.new > built
-                built = arm.subject.builds.new
+                arm.late_builds += arm.client.builds.new > built
+                built = arm.client.builds.new
                 if arm.late_builds >= LATE_BUILDS:
                     why = f"{LATE_BUILDS} calls built new libraries. Build every library when the file is loaded."
                     raise Fault(Status.RUNTIME_ERROR, why)
             if self._warm:
-                clocked, written = arm.subject.warm(sets[-1].packed)
+                clocked, written = arm.client.warm(sets[-1].packed)
                 arm.warm_ms += [clocked.device_ms] if clocked.device_ms else []
                 made[-1] = replace(made[-1], written=made[-1].written.also(written))
             return made
@@ -176,8 +176,8 @@ class OneRound:
             return None
         with asking(torch_arm):
             on_host = replace(torch_arm.timed, on_host=True)
-            torch_arm.subject.call(self._drawn.packed, timed=on_host)  # the first call after a stop is slow on the host
-            answer = torch_arm.subject.call(self._drawn.packed, timed=on_host)
+            torch_arm.client.call(self._drawn.packed, timed=on_host)  # the first call after a stop is slow on the host
+            answer = torch_arm.client.call(self._drawn.packed, timed=on_host)
             return answer.timed.bracket_ms - (answer.clocked.device_ms or 0.0)
         return None
 

@@ -3,9 +3,9 @@
 In a round, an arm is called once, or several times on different inputs if its calls on a GPU are short. An arm takes
 part in a round unless it has failed or its speedup is known precisely enough.
 
-`time_rounds` schedules the rounds, and `OneRound` (timing.one_round) runs one. `Subject.call` (workers.subject) sends
-one call to a worker process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed`
-of the device measures it.
+`time_rounds` schedules the rounds, and `OneRound` (timing.one_round) runs one. `WorkerClient.call` sends one call to a
+worker process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed` of the device
+measures it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernel_harness.timing.inputs import distributions, draw
 from kernel_harness.timing.one_round import LARGE_BYTES, OneRound
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.workers.faults import Fault, Refused
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 
 @phase("rounds")
@@ -93,7 +93,7 @@ def _start_processes(cohort: Cohort, reference: Reference) -> None:
     arms = [
         arm
         for arm in cohort.arms
-        if arm.fault is None and not (arm.model.is_alive and (arm.subject.was_called or not calls))
+        if arm.fault is None and not (arm.model.is_alive and (arm.client.was_called or not calls))
     ]
     if not arms:
         return
@@ -101,16 +101,16 @@ def _start_processes(cohort: Cohort, reference: Reference) -> None:
     # Large inputs of several arms would not fit into the device's memory.
     calling = BoundedSemaphore(1 if drawn and drawn.packed.size > LARGE_BYTES else len(arms))
 
-    def called(subject: Subject) -> None:
+    def called(client: WorkerClient) -> None:
         if drawn is not None:
             with calling:
                 # Models that compile in their first call do so at the same time here, so the time limit is longer.
-                subject.call(drawn.packed, patience=len(arms))
-                subject.release_large()
+                client.call(drawn.packed, patience=len(arms))
+                client.release_large()
 
     def started(arm: Arm) -> None:
         if arm.model.is_alive:
-            called(arm.subject)
+            called(arm.client)
         else:
             arm.model.restart(called)
 
@@ -144,12 +144,12 @@ def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     drawn = draw(reference)
     for arm in short:
         with asking(arm):
-            arm.subject.call(drawn.packed, keep=True)
-            arm.steady = _replayed(arm.subject)
+            arm.client.call(drawn.packed, keep=True)
+            arm.steady = _replayed(arm.client)
 
 
-def _replayed(subject: Subject) -> Steady | str:
+def _replayed(client: WorkerClient) -> Steady | str:
     try:
-        return subject.steady() or "the worker reported no times"
+        return client.steady() or "the worker reported no times"
     except (Fault, Refused) as reason:
         return f"the call cannot be captured as a graph: {reason}"

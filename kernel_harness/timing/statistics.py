@@ -25,7 +25,7 @@ MAX_REJECTED_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """The times of the arms (candidates, baselines, sentinel) in one round, and the order in which they were called.
+    """The times of the arms (candidates, baselines, control) in one round, and the order in which they were called.
 
     `samples_ms` maps the name of each arm to the time of its call, or to the median time of its calls. `rejected` is
     the reason why the whole round does not count, None if it counts. `distribution` names the distribution of the
@@ -105,29 +105,29 @@ def order_of_round(arms: Collection[str], rng: random.Random) -> tuple[str, ...]
     return tuple(rng.sample(sorted(arms), len(arms)))
 
 
-def reject_rounds(rounds: Sequence[Round], sentinel: str) -> tuple[Round, ...]:
-    """Returns all rounds, and marks those as rejected in which the sentinel was disturbed.
+def reject_rounds(rounds: Sequence[Round], control: str) -> tuple[Round, ...]:
+    """Returns all rounds, and marks those as rejected in which the control was disturbed.
 
-    `sentinel` is the name of the sentinel's arm. Its time in a round is compared with its median over the 17 rounds
-    around that round, so a slow drift rejects no round. The sentinel was disturbed if its time differs from that median
+    `control` is the name of the control's arm. Its time in a round is compared with its median over the 17 rounds
+    around that round, so a slow drift rejects no round. The control was disturbed if its time differs from that median
     by more than six robust standard deviations and by more than 1%. At most 5% of the rounds are rejected, those with
     the largest differences first. Rounds that were already rejected count towards the 5%. The samples of other arms do
     not decide, because rejecting rounds by them would bias the ratios.
     """
     allowance = int(MAX_REJECTED_SHARE * len(rounds)) - sum(r.rejected is not None for r in rounds)
-    with_sentinel = [i for i, r in enumerate(rounds) if sentinel in r.samples_ms]
-    if allowance <= 0 or len(with_sentinel) < 3:
+    with_control = [i for i, r in enumerate(rounds) if control in r.samples_ms]
+    if allowance <= 0 or len(with_control) < 3:
         return tuple(rounds)
-    logs = np.log([rounds[i].samples_ms[sentinel] for i in with_sentinel])
+    logs = np.log([rounds[i].samples_ms[control] for i in with_control])
     deviations = logs - _local_median(logs)
     fence = max(6 * 1.4826 * float(np.median(np.abs(deviations))), 0.01)
     marked = list(rounds)
     for position in np.argsort(-np.abs(deviations)):
-        index, percent = with_sentinel[position], 100 * math.expm1(deviations[position])
+        index, percent = with_control[position], 100 * math.expm1(deviations[position])
         if allowance == 0 or abs(deviations[position]) <= fence:
             break
         if marked[index].rejected is None:
-            marked[index] = replace(marked[index], rejected=f"sentinel off by {percent:+.1f}%")
+            marked[index] = replace(marked[index], rejected=f"control off by {percent:+.1f}%")
             allowance -= 1
     return tuple(marked)
 

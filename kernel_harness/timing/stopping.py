@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.device.policy import ON_GPU, Policy
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, ratio_interval
 
-LOOKS = (16, 32, 64, 128, 256, 512, 1024)
-"""Timing may stop only after one of these numbers of rounds (a look)."""
-# The device is warm if the last three sentinel times differ by less than this share. A GPU that was idle gets faster
+ANALYSES = (16, 32, 64, 128, 256, 512, 1024)
+"""Timing may stop only at an interim analysis, after one of these numbers of rounds."""
+# The device is warm if the last three control times differ by less than this share. A GPU that was idle gets faster
 # for about a second.
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
@@ -32,8 +32,8 @@ ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
 class Stop:
     """The condition that ends the timing of a cohort.
 
-    Timing ends at a look (a number of rounds in LOOKS) if the speedup of each candidate over `baseline` has a half
-    width below `half_width` (relative), or if it is the last look. It also ends after `budget_s` seconds and
+    Timing ends at an interim analysis (ANALYSES) if the speedup of each candidate over `baseline` has a half width
+    below `half_width` (relative), or if it is the last analysis. It also ends after `budget_s` seconds and
     `least_rounds` rounds that count. If `rounds` is not None, timing instead ends after exactly that number of rounds.
     """
 
@@ -48,7 +48,7 @@ def warmed_up(measured: Measurements, spent: float, policy: Policy) -> bool:
     """Returns whether warm-up is over. `spent` is the share of the time budget that warm-up has used.
 
     Warm-up takes at least `policy.least_warmup` and at most `policy.most_warmup` rounds. In between, it ends if `spent`
-    is at least _WARMUP_SHARE. It also ends if the sentinel's times in the last three rounds differ by less than _FLAT
+    is at least _WARMUP_SHARE. It also ends if the control's times in the last three rounds differ by less than _FLAT
     and none of these rounds was rejected. A warm-up round is rejected if the hold was too short for one of its calls.
     It also ends if no candidate runs any more.
     """
@@ -60,7 +60,7 @@ def warmed_up(measured: Measurements, spent: float, policy: Policy) -> bool:
     if count >= policy.most_warmup or spent >= _WARMUP_SHARE:
         return True
     last = measured.warmup[-3:]
-    times = [r.samples_ms[SENTINEL] for r in last if SENTINEL in r.samples_ms]
+    times = [r.samples_ms[CONTROL] for r in last if CONTROL in r.samples_ms]
     return len(times) == 3 and max(times) < (1 + _FLAT) * min(times) and not any(r.rejected for r in last)
 
 
@@ -78,25 +78,25 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
         counted = sum(r.rejected is None for r in measured.accepted)
         return counted >= stop.least_rounds or count >= _MOST_REJECTED * stop.least_rounds
     waiting = {name for name in measured.running if not measured.arms[name].settled} - {_baseline(measured, stop)}
-    return count in LOOKS and waiting <= settled(measured, stop)
+    return count in ANALYSES and waiting <= settled(measured, stop)
 
 
 def settled(measured: Measurements, stop: Stop) -> set[str]:
     """Returns the names of candidates whose speedup is known precisely enough that no further round needs them.
 
     A slow candidate then does not prolong the rounds that a fast one still needs. The set does not contain a candidate
-    that is the baseline of the others. The set is empty after a number of rounds that is not in LOOKS. It is also empty
-    if `stop` fixes the number of rounds, or while further worker processes are needed (`_needs_more_processes`).
+    that is the baseline of the others. It is empty after a number of rounds that is not in ANALYSES, and also if `stop`
+    fixes the number of rounds, or while further worker processes are needed (`_needs_more_processes`).
 
-    The number of rounds that decides includes rejected rounds, so rejecting a round cannot move a look. Only the
+    The number of rounds that decides includes rejected rounds, so rejecting a round cannot move an analysis. Only the
     precision decides, never the sign of a difference: timing that stops as soon as a difference shows would find false
     differences.
     """
-    if stop.rounds is not None or len(measured.rounds) not in LOOKS or _needs_more_processes(measured, stop):
+    if stop.rounds is not None or len(measured.rounds) not in ANALYSES or _needs_more_processes(measured, stop):
         return set()
     baseline = _baseline(measured, stop)
     candidates = set(measured.running) - {baseline}
-    if len(measured.rounds) >= LOOKS[-1]:
+    if len(measured.rounds) >= ANALYSES[-1]:
         return candidates
     return {name for name in candidates if _is_known(measured.accepted, name, baseline, stop.half_width)}
 

@@ -29,7 +29,7 @@ from kernel_harness.problem.problem import Problem
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
-from kernel_harness.workers.subject import Answer, Subject
+from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 # An honest process holds its CUDA context, at most 4 GiB of memory that is shared with the judge, and what its model
 # keeps between calls.
@@ -83,7 +83,7 @@ class Trial(ModelProcess):
     """
 
     def __init__(
-        self, candidate: Candidate, start: Callable[[], Subject], reference: Reference, cases: Sequence[Case],
+        self, candidate: Candidate, start: Callable[[], WorkerClient], reference: Reference, cases: Sequence[Case],
         tell: Tell = silent, entered: Callable[[Trial], None] = lambda trial: None,
     ) -> None:  # fmt: skip
         super().__init__(ModelSource(file_name(candidate), candidate.source, "ModelNew"), start, reference)
@@ -159,11 +159,11 @@ class Trial(ModelProcess):
         self.queue_s = began - self._queued
         self.tell("building")
         try:
-            self.subject = self._started()
-            self._load(self.subject)
+            self.client = self._started()
+            self._load(self.client)
             # Until its checks begin, the judge reads no message of the worker, and checks none of its limits.
             self.pause()
-            if with_constructor and self.candidate.names_a_build and not self.subject.builds.made:
+            if with_constructor and self.candidate.names_a_build and not self.client.builds.made:
                 self._build_in_constructor()
         except Fault as fault:
             self.fail(fault)
@@ -178,9 +178,9 @@ class Trial(ModelProcess):
         happens there, for example for lack of memory beside other candidates, is not part of the verdict.
         """
         try:
-            with closing(self._started()) as subject:
-                self._load(subject)
-                subject.make(self.reference.problem)
+            with closing(self._started()) as client:
+                self._load(client)
+                client.make(self.reference.problem)
         except Exception as error:  # a fault, or a problem that cannot be used: the checks find it again
             _LOG.info("%s: the constructor failed ahead: %s: %s", self.name, type(error).__name__, error)
 
@@ -209,14 +209,14 @@ class Trial(ModelProcess):
         except torch.OutOfMemoryError as error:
             self.fail(self._out_of_memory(error))
         self.check_s = time.perf_counter() - began
-        self.builds = tuple(self.subject.builds.made if self.subject else ())
-        self.printed = self.subject.printed if self.subject else ""
-        self.lacking = self.subject.lacking() if self.subject else ()
+        self.builds = tuple(self.client.builds.made if self.client else ())
+        self.printed = self.client.printed if self.client else ""
+        self.lacking = self.client.lacking() if self.client else ()
         self.enter(State.CHECKED)
 
     @phase("models")
     def make(self, problem: Problem) -> bool:
-        """Builds the model for the sizes of `problem` (`Subject.make`)."""
+        """Builds the model for the sizes of `problem` (`WorkerClient.make`)."""
         return self.running.make(problem)
 
     def _try(self, case: Case) -> None:
@@ -249,10 +249,10 @@ class Trial(ModelProcess):
 
     def _compared(self, case: Case, packed: Packed, answer: Answer) -> list[Check]:
         """Returns the check of the first answer in a case, and in a repeated case that of a second call."""
-        subject, reference = self.running, self.reference
+        client, reference = self.running, self.reference
         self.first_call_ms = self.first_call_ms or answer.timed.bracket_ms
         self.launches = answer.launches
-        subject.release_large()  # the right answer may need the memory
+        client.release_large()  # the right answer may need the memory
         structure, expectation = reference.expectation(case)
         if not reference.decides(expectation):
             return []
@@ -269,8 +269,8 @@ class Trial(ModelProcess):
         del expectation  # the call may need the memory of a large right answer
         reference.make_room()
         # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
-        again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
-        subject.release_large()  # the outputs may be on the host until here
+        again = client.call(moved(packed, 3 * tensors.GUARD_BYTES))
+        client.release_large()  # the outputs may be on the host until here
         second = with_changed_inputs(again, changed, packed.tensors)
         if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory
             first, second = (tuple(o.to(reference.device) for o in each) for each in (first, second))

@@ -1,4 +1,4 @@
-"""The owner of the worker process of one model: a candidate, a baseline or the sentinel."""
+"""The owner of the worker process of one model: a candidate, a baseline or the control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernel_harness.workers.builder import FailedBuilds
-from kernel_harness.workers.subject import RightOutputs, Subject
+from kernel_harness.workers.worker_client import RightOutputs, WorkerClient
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,28 @@ class ModelSource:
 class ModelProcess:
     """The owner of one model's worker process. It alone starts the process, replaces it and ends it.
 
-    `subject` is the client of the present process, which may have ended; None before the first start. `start` starts a
+    `client` is the client of the present process, which may have ended; None before the first start. `start` starts a
     worker process without a model. `right` knows the outputs of the reference and the problem at the timed sizes.
     """
 
-    def __init__(self, source: ModelSource, start: Callable[[], Subject], right: RightOutputs) -> None:
+    def __init__(self, source: ModelSource, start: Callable[[], WorkerClient], right: RightOutputs) -> None:
         self.source = source
-        self.subject: Subject | None = None
+        self.client: WorkerClient | None = None
         self._start, self._right = start, right
         self._failed_builds: FailedBuilds = {}
 
     @property
-    def running(self) -> Subject:
+    def running(self) -> WorkerClient:
         """Returns the client of the present process. There must have been a start."""
-        assert self.subject is not None
-        return self.subject
+        assert self.client is not None
+        return self.client
 
     @property
     def is_alive(self) -> bool:
         """Returns whether there is a process that has not been ended here."""
-        return self.subject is not None and not self.subject.closed
+        return self.client is not None and not self.client.closed
 
-    def restart(self, first: Callable[[Subject], object] = lambda subject: None) -> None:
+    def restart(self, first: Callable[[WorkerClient], object] = lambda client: None) -> None:
         """Starts a worker process in place of the present one, and builds the model there for the timed sizes.
 
         `first` is called with the new process before it takes its place. Builds that have failed in an earlier process
@@ -55,15 +55,15 @@ class ModelProcess:
         `first` raises it. The new process has ended then, and so has the old one.
         """
         self.close()
-        subject = self._started()
+        client = self._started()
         try:
-            self._load(subject)
-            subject.make(self._right.problem, compiled=self.source.compile_mode)
-            first(subject)
+            self._load(client)
+            client.make(self._right.problem, compiled=self.source.compile_mode)
+            first(client)
         except BaseException:
-            subject.close()
+            client.close()
             raise
-        self.subject = subject
+        self.client = client
 
     def sibling(self) -> ModelProcess:
         """Returns the owner of a further process of this model, which has not been started."""
@@ -73,18 +73,18 @@ class ModelProcess:
 
     def pause(self) -> None:
         """Stops the present process until its next request, if there is one (`WorkerProcess.pause`)."""
-        if self.subject is not None:
-            self.subject.worker.pause()
+        if self.client is not None:
+            self.client.worker.pause()
 
     def close(self) -> None:
         """Ends the present process if there is one. Safe to call twice."""
-        if self.subject is not None:
-            self.subject.close()
+        if self.client is not None:
+            self.client.close()
 
-    def _started(self) -> Subject:
-        subject = self._start()
-        subject.builds.failed, subject.right = self._failed_builds, self._right
-        return subject
+    def _started(self) -> WorkerClient:
+        client = self._start()
+        client.builds.failed, client.right = self._failed_builds, self._right
+        return client
 
-    def _load(self, subject: Subject) -> None:
-        subject.load(self.source.file, self.source.text, self.source.class_name)
+    def _load(self, client: WorkerClient) -> None:
+        client.load(self.source.file, self.source.text, self.source.class_name)

@@ -34,7 +34,7 @@ def test_a_cheat_gains_nothing(path: Path, results: dict[str, dict[str, Any]]) -
 
 
 @pytest.mark.parametrize("path", as_parameters(HONEST))
-def test_an_honest_kernel_is_not_convicted(path: Path, results: dict[str, dict[str, Any]]) -> None:
+def test_an_honest_kernel_is_not_flagged(path: Path, results: dict[str, dict[str, Any]]) -> None:
     result = results[path.stem]
 
     assert not cheats.wanted(path).mistake(result)

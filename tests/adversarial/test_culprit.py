@@ -1,4 +1,4 @@
-"""A candidate that leaves work behind which no stop reaches is convicted; others are not, however noisy the machine."""
+"""A candidate that leaves work behind which no stop reaches is flagged; others are not, however noisy the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.command import standing_in
 from support.product import PROBLEM, RIGHT
 
 from kernel_harness.core import process_tree
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
@@ -30,13 +30,13 @@ from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing import interference
 from kernel_harness.timing.cohort import Arm, Cohort
-from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict, suspects, tried
+from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, flag_interference, to_test, tried
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.gated_call import Bracket
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 NAMES = [f"kernel{i}" for i in range(8)]
 LONGER = 2.0
@@ -51,24 +51,24 @@ def bursts(rng: random.Random) -> float:
     return rng.uniform(1.0, 1.1) * rng.choice([1, 1, rng.uniform(2, 50)])
 
 
-# ------------------------------------------------------------------------------------- the conviction
+# ------------------------------------------------------------------------------------- the flag
 
 
 @given(st.randoms(use_true_random=False))
-def test_a_culprit_is_convicted_on_a_quiet_machine(rng: random.Random) -> None:
+def test_a_culprit_is_flagged_on_a_quiet_machine(rng: random.Random) -> None:
     evidence = tried(lambda beside: quiet(rng) * (LONGER if beside else 1), rng)
 
-    assert evidence.convinces
+    assert evidence.is_conclusive
     assert len(evidence.beside_ms) == len(evidence.without_ms) == TRIALS
 
 
 @pytest.mark.parametrize("noise", [quiet, bursts])
-def test_an_innocent_is_convicted_no_more_often_than_promised(noise: Callable[[random.Random], float]) -> None:
+def test_an_innocent_is_flagged_no_more_often_than_promised(noise: Callable[[random.Random], float]) -> None:
     """Once in 3432 where all readings differ by enough. In 20,000 trials, more than 20 have a probability of 1e-6."""
     rng = random.Random(1)
-    convicted = sum(tried(lambda beside: noise(rng), rng).convinces for _ in range(20_000))
+    flagged = sum(tried(lambda beside: noise(rng), rng).is_conclusive for _ in range(20_000))
 
-    assert convicted <= 20
+    assert flagged <= 20
 
 
 def test_the_promise_rests_on_the_order_alone() -> None:
@@ -78,18 +78,18 @@ def test_the_promise_rests_on_the_order_alone() -> None:
 
     def trial() -> bool:
         left = iter(rng.sample(readings, len(readings)))
-        return tried(lambda beside: next(left), rng).convinces
+        return tried(lambda beside: next(left), rng).is_conclusive
 
     assert 1 <= sum(trial() for _ in range(20_000)) <= 20
 
 
-def test_a_slowdown_below_the_factor_does_not_convict() -> None:
-    assert not Evidence((FACTOR * 2.0,), (2.0,)).convinces
+def test_a_slowdown_below_the_factor_does_not_flag() -> None:
+    assert not Evidence((FACTOR * 2.0,), (2.0,)).is_conclusive
 
 
-def test_a_missing_reading_does_not_convict() -> None:
-    assert not Evidence((9.0, float("nan")), (1.0,)).convinces
-    assert not Evidence((9.0,), (1.0, float("nan"))).convinces
+def test_a_missing_reading_does_not_flag() -> None:
+    assert not Evidence((9.0, float("nan")), (1.0,)).is_conclusive
+    assert not Evidence((9.0,), (1.0, float("nan"))).is_conclusive
 
 
 def test_the_sentence_says_what_was_measured() -> None:
@@ -101,44 +101,44 @@ def test_the_sentence_says_what_was_measured() -> None:
 # ------------------------------------------------------------------------------------------ the suspicion
 
 
-def test_candidates_beside_which_the_sentinel_is_slow_are_suspects() -> None:
+def test_candidates_beside_which_the_control_is_slow_are_tested() -> None:
     readings = {"slows": LONGER, "honest": 1.1, "also slows": 3 * LONGER}
 
-    assert suspects(readings, 1.0, []) == ["slows", "also slows"]
+    assert to_test(readings, 1.0, []) == ["slows", "also slows"]
 
 
-def test_work_that_never_ends_makes_every_candidate_a_suspect() -> None:
-    """It slows the sentinel beside all of them; the trials with new processes tell them apart."""
-    assert suspects(dict.fromkeys(NAMES, LONGER), 1.0, []) == NAMES
+def test_work_that_never_ends_makes_every_candidate_one_to_test() -> None:
+    """It slows the control beside all of them; the trials with new processes tell them apart."""
+    assert to_test(dict.fromkeys(NAMES, LONGER), 1.0, []) == NAMES
 
 
 @pytest.mark.parametrize(("beside", "without"), [(float("nan"), 1.0), (2.0, float("nan"))])
-def test_a_missing_reading_makes_no_suspect(beside: float, without: float) -> None:
-    assert not suspects({"arm": beside}, without, [])
+def test_a_missing_reading_makes_no_candidate_one_to_test(beside: float, without: float) -> None:
+    assert not to_test({"arm": beside}, without, [])
 
 
 def rounds_with(rng: random.Random, guilty: set[str], count: int = 64) -> list[Round]:
-    """The sentinel takes twice as long right after the guilty arms."""
+    """The control takes twice as long right after the guilty arms."""
     made = []
     for _ in range(count):
-        order = order_of_round([*NAMES[:3], "torch", SENTINEL], rng)
-        place = order.index(SENTINEL)
+        order = order_of_round([*NAMES[:3], "torch", CONTROL], rng)
+        place = order.index(CONTROL)
         slowed = place > 0 and order[place - 1] in guilty
-        made.append(Round({**dict.fromkeys(order, 1.0), SENTINEL: quiet(rng) * (LONGER if slowed else 1)}, order))
+        made.append(Round({**dict.fromkeys(order, 1.0), CONTROL: quiet(rng) * (LONGER if slowed else 1)}, order))
     return made
 
 
 @pytest.mark.parametrize("guilty", [set(), {"kernel0"}, {"kernel0", "kernel2"}], ids=len)
-def test_candidates_right_after_whose_calls_the_sentinel_is_slow_are_suspects(guilty: set[str]) -> None:
+def test_candidates_right_after_whose_calls_the_control_is_slow_are_tested(guilty: set[str]) -> None:
     rounds = rounds_with(random.Random(3), guilty)
 
-    assert set(suspects(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)) == guilty
+    assert set(to_test(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)) == guilty
 
 
-def test_few_rounds_make_no_suspect() -> None:
+def test_few_rounds_make_no_candidate_one_to_test() -> None:
     rounds = rounds_with(random.Random(4), {"kernel0"}, count=8)
 
-    assert not suspects(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)
+    assert not to_test(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)
 
 
 # --------------------------------------------------------------------------------------- real processes
@@ -181,16 +181,16 @@ def judged(session: Session, **sources: str) -> dict[str, Result]:
 
 
 def started(session: Session, source: str) -> ModelProcess:
-    model = ModelProcess(ModelSource("arm.py", source, "ModelNew"), session.context.new_subject, session.reference)
+    model = ModelProcess(ModelSource("arm.py", source, "ModelNew"), session.context.new_client, session.reference)
     model.restart()
     return model
 
 
 def cohort_of(session: Session, **sources: str) -> Cohort:
-    """Candidates beside torch and the sentinel."""
+    """Candidates beside torch and the control."""
     arms = [Arm(name, started(session, source)) for name, source in sources.items()]
     arms.append(Arm(BASELINE, started(session, RIGHT), trusted=True))
-    arms.append(Arm(SENTINEL, started(session, SAME_EVERY_TIME), trusted=True))
+    arms.append(Arm(CONTROL, started(session, SAME_EVERY_TIME), trusted=True))
     return Cohort(arms, NotReachedByAStop())
 
 
@@ -207,14 +207,14 @@ def test_the_others_are_timed_again_without_a_culprit(session: Session, monkeypa
         timed.append(sorted(arm.name for arm in cohort.candidates))
         time_rounds(cohort, *arguments)
 
-    def convicting(cohort: Cohort, *_: object) -> bool:
+    def flagging(cohort: Cohort, *_: object) -> bool:
         guilty = [arm for arm in cohort.candidates if arm.name == "slows"]
         for arm in guilty:
             arm.fault = Fault(Status.CHEATED, "It leaves work behind.")
         return bool(guilty)
 
     monkeypatch.setattr(cohorts, "time_rounds", timing)
-    monkeypatch.setattr(cohorts, "convict", convicting)
+    monkeypatch.setattr(cohorts, "flag_interference", flagging)
     found = judged(session, first=RIGHT, slows=RIGHT, last=RIGHT)
 
     assert timed == [["first", "last", "slows"], ["first", "last"]]
@@ -223,51 +223,53 @@ def test_the_others_are_timed_again_without_a_culprit(session: Session, monkeypa
     assert len(found) == 4
 
 
-def test_only_the_culprit_among_the_suspects_is_convicted(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_culprit_among_the_tested_candidates_is_flagged(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cohort = cohort_of(session, slows=RIGHT, honest=RIGHT)
 
     def reading(bench: object, name: str, beside: bool) -> float:
         return LONGER if beside and name == "slows" else 1.0
 
-    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings))
+    monkeypatch.setattr(interference, "to_test", lambda readings, *_: list(readings))
     monkeypatch.setattr(interference._Bench, "fresh_reading", reading)
     try:
-        assert convict(cohort, session.reference, lambda text: None)
+        assert flag_interference(cohort, session.reference, lambda text: None)
         assert not any(arm.model.is_alive for arm in cohort.candidates)
     finally:
         close(cohort)
 
     faults = {arm.name: arm.fault for arm in cohort.arms}
-    assert faults["honest"] is faults[BASELINE] is faults[SENTINEL] is None
+    assert faults["honest"] is faults[BASELINE] is faults[CONTROL] is None
     assert faults["slows"] is not None and faults["slows"].status is Status.CHEATED
     assert "2 ms beside the kernel and 1 ms without it" in faults["slows"].reason
 
 
 @pytest.mark.slow
-def test_a_candidate_that_slows_the_sentinel_is_found_from_first_reading_to_verdict(
+def test_a_candidate_that_slows_the_control_is_found_from_first_reading_to_verdict(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentinel's bracket is made three times as long while a process of the culprit exists."""
+    """The control's bracket is made three times as long while a process of the culprit exists."""
     cohort = cohort_of(session, slows=RIGHT, honest=RIGHT)
-    sentinel = cohort.arms[-1].subject
-    guilty = [cohort.arms[0].subject]
-    call = Subject.call
+    control = cohort.arms[-1].client
+    guilty = [cohort.arms[0].client]
+    call = WorkerClient.call
 
-    def slowed(subject: Subject, *arguments: Any, **how: Any) -> Any:
-        answer = call(subject, *arguments, **how)
-        if subject is not sentinel:
+    def slowed(client: WorkerClient, *arguments: Any, **how: Any) -> Any:
+        answer = call(client, *arguments, **how)
+        if client is not control:
             return answer
         left_behind = any(not each.closed for each in guilty)
         return replace(answer, timed=Bracket(3.0 if left_behind else 1.0))
 
-    def of_the_culprit() -> Subject:
-        guilty.append(session.context.new_subject())
+    def of_the_culprit() -> WorkerClient:
+        guilty.append(session.context.new_client())
         return guilty[-1]
 
-    monkeypatch.setattr(Subject, "call", slowed)
+    monkeypatch.setattr(WorkerClient, "call", slowed)
     monkeypatch.setattr(cohort.arms[0].model, "_start", of_the_culprit)
     try:
-        assert convict(cohort, session.reference, lambda text: None)
+        assert flag_interference(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
@@ -284,13 +286,13 @@ DIES_THE_THIRD_TIME = RIGHT.replace(
 
 
 @pytest.mark.slow
-def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
+def test_a_tested_candidate_that_dies_is_no_culprit(session: Session) -> None:
     cohort = cohort_of(session, dies=DIES_THE_THIRD_TIME)
-    sentinel = cohort.arms[-1]
+    control = cohort.arms[-1]
     bench = interference._Bench(cohort, session.reference)
     try:
         assert bench.fresh_reading("dies", beside=True) > 0
-        assert sentinel.fault is None
+        assert control.fault is None
     finally:
         close(cohort)
 
@@ -300,15 +302,15 @@ def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
-    call = Subject.call
+    call = WorkerClient.call
 
-    def seeing(subject: Subject, packed: Packed, *arguments: Any, **how: Any) -> Any:
+    def seeing(client: WorkerClient, packed: Packed, *arguments: Any, **how: Any) -> Any:
         seen.extend(float(tensor.double().sum()) for tensor in packed.tensors[:1])
-        return call(subject, packed, *arguments, **how)
+        return call(client, packed, *arguments, **how)
 
     cohort = cohort_of(session, arm=RIGHT)
     cohort.rounds += [Round({}, ())] * 12
-    monkeypatch.setattr(Subject, "call", seeing)
+    monkeypatch.setattr(WorkerClient, "call", seeing)
     bench = interference._Bench(cohort, session.reference)
     try:
         bench.fresh_reading("arm", beside=True)
@@ -318,22 +320,22 @@ def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
     assert len(seen) > 7 and len(set(seen)) == len(seen)
 
 
-@pytest.mark.parametrize("suspected", [False, True], ids=["no suspect", "all are suspects"])
+@pytest.mark.parametrize("found", [False, True], ids=["no tested candidate", "all are tested"])
 def test_an_arm_that_has_failed_is_not_called_again(
-    session: Session, monkeypatch: pytest.MonkeyPatch, suspected: bool
+    session: Session, monkeypatch: pytest.MonkeyPatch, found: bool
 ) -> None:
-    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings) if suspected else [])
+    monkeypatch.setattr(interference, "to_test", lambda readings, *_: list(readings) if found else [])
     cohort = cohort_of(session, arm=RIGHT)
-    candidate, torch, sentinel = cohort.arms
+    candidate, torch, control = cohort.arms
     torch.model.close()
     torch.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
     try:
-        assert not convict(cohort, session.reference, lambda text: None)
+        assert not flag_interference(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
     assert torch.fault.reason == "out of memory"
-    assert candidate.fault is sentinel.fault is None
+    assert candidate.fault is control.fault is None
 
 
 SLEEPS = RIGHT.replace("return", "__import__('time').sleep(0.07); return")
@@ -349,16 +351,16 @@ def test_a_candidate_that_leaves_the_machine_idle_is_no_culprit(
         found.append(tried(*arguments))
         return found[-1]
 
-    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings))
+    monkeypatch.setattr(interference, "to_test", lambda readings, *_: list(readings))
     monkeypatch.setattr(interference, "tried", trying)
     cohort = cohort_of(session, slow=SLEEPS)
     cohort.rounds += [Round({"slow": 70.0, BASELINE: 1.0}, ("slow", BASELINE))]
     try:
-        convicted = convict(cohort, session.reference, lambda text: None)
+        flagged = flag_interference(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
-    assert not convicted
+    assert not flagged
     assert found[0].beside_ms and found[0].without_ms
 
 
@@ -379,7 +381,7 @@ def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypat
         processes.append((len(folders), len(cohort.arms)))
         return False
 
-    monkeypatch.setattr(cohorts, "convict", counting)
+    monkeypatch.setattr(cohorts, "flag_interference", counting)
     found = judged(session, **dict.fromkeys([*NAMES, "ninth"], RIGHT))
 
     assert processes == [(7, 7), (6, 6)]

@@ -44,7 +44,7 @@ from kernel_harness.workers import fork_server_process, process
 from kernel_harness.workers.exchange import Exchange
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Answer, Subject
+from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 pytestmark = pytest.mark.slow
 
@@ -94,11 +94,11 @@ def judged(fork_server: ForkServer, name: str, *, timed: bool = True) -> Outcome
     reference = Reference(PROBLEM, "cpu", None)
     trial = Trial(
         Candidate(name, path, path.read_text()),
-        lambda: Subject(fork_server, "cpu", Limits()),
+        lambda: WorkerClient(fork_server, "cpu", Limits()),
         reference,
         plan(PROBLEM, 1),
     )
-    baseline = Subject(fork_server, "cpu", Limits())
+    baseline = WorkerClient(fork_server, "cpu", Limits())
     try:
         trial.build()
         trial.check(ready_for_timing=timed)
@@ -159,7 +159,7 @@ def inputs_not_compared(patch: Patch) -> None:
     patch.setattr(input_memory, "unequal", lambda before, after: torch.tensor(False))
 
 
-def no_canaries(patch: Patch) -> None:
+def no_guards(patch: Patch) -> None:
     patch.setattr(input_memory, "damaged", lambda *arguments: [])
 
 
@@ -204,8 +204,8 @@ OF_THE_JUDGE = [
     (inputs_not_compared, "edits_the_inputs"),
     (inputs_not_compared, "edits_inputs_when_timed"),
     (nothing_overwritten, "returns_its_kept_output"),
-    (no_canaries, "writes_beside_inputs"),
-    (no_canaries, "writes_beside_when_timed"),
+    (no_guards, "writes_beside_inputs"),
+    (no_guards, "writes_beside_when_timed"),
     (one_shape, "hard_codes_the_shape"),
     (no_drawn_shapes, "right_at_listed_shapes"),
     (own_inputs_only, "tf32_inside"),
@@ -264,18 +264,18 @@ def test_processes_that_a_call_left_behind_are_stopped_by_pause_alone(walled: Fo
 @contextmanager
 def cohort_of(fork_server: ForkServer, sources: dict[str, str]) -> Iterator[Cohort]:
     """The baseline and candidates that passed no check, ready to be timed."""
-    subjects: dict[str, Subject] = {}
+    clients: dict[str, WorkerClient] = {}
     try:
         for name, source in {BASELINE: PROBLEM.text, **sources}.items():
-            subjects[name] = Subject(fork_server, "cpu", Limits())
-            subjects[name].load(f"{name}.py", source, "Model" if name == BASELINE else "ModelNew")
-            subjects[name].make(PROBLEM)
+            clients[name] = WorkerClient(fork_server, "cpu", Limits())
+            clients[name].load(f"{name}.py", source, "Model" if name == BASELINE else "ModelNew")
+            clients[name].make(PROBLEM)
         yield Cohort(
-            [Arm(name, Held(subject), trusted=name == BASELINE) for name, subject in subjects.items()], Emulated()
+            [Arm(name, Held(client), trusted=name == BASELINE) for name, client in clients.items()], Emulated()
         )
     finally:
-        for subject in subjects.values():
-            subject.close()
+        for client in clients.values():
+            client.close()
 
 
 def time_to_the_budget(cohort: Cohort, budget_s: float) -> None:
@@ -296,7 +296,7 @@ def test_a_candidate_with_slow_pauses_fails_and_takes_no_time_from_the_others(
     walled: ForkServer, monkeypatch: Patch
 ) -> None:
     with cohort_of(walled, {"slow": RIGHT, "honest": RIGHT}) as cohort:
-        worker = cohort.arms[1].subject.worker
+        worker = cohort.arms[1].client.worker
         pause = worker.pause
 
         def slow_pause() -> None:
@@ -422,14 +422,14 @@ def checked(fork_server: ForkServer, source: str, limits: Limits) -> Outcome:
     """A candidate that is not among the cheats, checked on every case. `moving` counts all its processes."""
     trial = Trial(
         Candidate("candidate", Path("candidate.py"), source),
-        lambda: Subject(fork_server, "cpu", limits),
+        lambda: WorkerClient(fork_server, "cpu", limits),
         Reference(PROBLEM, "cpu", None),
         plan(PROBLEM, 1),
     )
     try:
         trial.build()
         trial.check(ready_for_timing=False)
-        processes = process_tree.group(trial.running.worker.pid) if trial.subject else []
+        processes = process_tree.group(trial.running.worker.pid) if trial.client else []
         return Outcome(trial.status, trial.fault.reason if trial.fault else "", moving=len(processes))
     finally:
         trial.close()

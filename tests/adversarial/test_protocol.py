@@ -44,7 +44,7 @@ from kernel_harness.workers.process import (
     WorkerMisbehaved,
     WorkerProcess,
 )
-from kernel_harness.workers.subject import Answer, Subject
+from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 
 def open_descriptors() -> int:
@@ -351,13 +351,13 @@ STEPS = {
 @pytest.mark.parametrize("text", STEPS.values(), ids=STEPS.keys())
 def test_a_worker_that_dies_has_crashed(text: str, fork_server: ForkServer, packed: Packed) -> None:
     before = open_descriptors()
-    subject = Subject(fork_server, "cpu", Limits())
+    client = WorkerClient(fork_server, "cpu", Limits())
     with pytest.raises(Fault) as caught:
-        subject.load("dies.py", text, "ModelNew")
-        subject.make(PROBLEM)
-        subject.call(packed)
-        subject.ping()
-    subject.close()
+        client.load("dies.py", text, "ModelNew")
+        client.make(PROBLEM)
+        client.call(packed)
+        client.ping()
+    client.close()
 
     assert caught.value.status is Status.CRASHED
     assert open_descriptors() == before
@@ -372,7 +372,7 @@ def test_a_worker_that_dies_before_its_first_request_has_crashed(fork_server: Fo
 
 def test_a_building_worker_that_dies_is_a_crash(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     spawn: Callable[[Limits], WorkerProcess] = fork_server.spawn
-    subject = Subject(fork_server, "cpu", Limits())
+    client = WorkerClient(fork_server, "cpu", Limits())
 
     def dying(limits: Limits) -> WorkerProcess:
         worker = spawn(limits)
@@ -381,8 +381,8 @@ def test_a_building_worker_that_dies_is_a_crash(fork_server: ForkServer, monkeyp
 
     monkeypatch.setattr(fork_server, "spawn", dying)
     with pytest.raises(Fault) as caught:
-        subject.load("k.py", source(end=BUILD.replace("return 1", "return 2")), "ModelNew")
-    subject.close()
+        client.load("k.py", source(end=BUILD.replace("return 1", "return 2")), "ModelNew")
+    client.close()
 
     assert caught.value.status is Status.CRASHED
 
@@ -401,13 +401,13 @@ channel.Channel.send = send
 
 
 def answered(fork_server: ForkServer, forged: str, packed: Packed) -> Answer:
-    subject = Subject(fork_server, "cpu", Limits())
+    client = WorkerClient(fork_server, "cpu", Limits())
     try:
-        subject.load("forges.py", source(top=FORGES % forged), "ModelNew")
-        subject.make(PROBLEM)
-        return subject.call(packed)
+        client.load("forges.py", source(top=FORGES % forged), "ModelNew")
+        client.make(PROBLEM)
+        return client.call(packed)
     finally:
-        subject.close()
+        client.close()
 
 
 @pytest.mark.parametrize(
@@ -435,10 +435,10 @@ def test_texts_from_a_worker_are_cut_and_hold_no_control_characters(fork_server:
     words = "\x1b[2J\x1b]0;a title\x07" + 9 * "long "
     said = [f"raise ValueError({words!r} * 100000)", f"print({words!r} * 1000, flush=True); os._exit(1)"]
     for end in said:
-        subject = Subject(fork_server, "cpu", Limits())
+        client = WorkerClient(fork_server, "cpu", Limits())
         with pytest.raises(Fault) as caught:
-            subject.load("shouts.py", source(top="import os", end=end), "ModelNew")
-        subject.close()
+            client.load("shouts.py", source(top="import os", end=end), "ModelNew")
+        client.close()
 
         assert "long" in caught.value.reason
         assert len(caught.value.reason) < 30_000
@@ -453,10 +453,10 @@ def test_a_forged_structure_puts_no_control_characters_into_the_reason(fork_serv
 
 
 def test_the_log_of_a_worker_that_died_has_no_control_characters(fork_server: ForkServer) -> None:
-    subject = Subject(fork_server, "cpu", Limits())
+    client = WorkerClient(fork_server, "cpu", Limits())
     with pytest.raises(Fault) as caught:
-        subject.load("shouts.py", "import os\nprint('\x1b[2J' 'shouts', flush=True)\nos._exit(1)", "ModelNew")
-    subject.close()
+        client.load("shouts.py", "import os\nprint('\x1b[2J' 'shouts', flush=True)\nos._exit(1)", "ModelNew")
+    client.close()
 
     assert "shouts" in caught.value.log and "\x1b" not in caught.value.log
 
@@ -479,10 +479,10 @@ def test_an_output_counts_twice_as_shared_memory_and_as_the_judges_copy(
 def test_a_candidate_builds_no_more_than_a_gigabyte(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(candidate_builds, "_MAX_BUILT_BYTES", 1000)
     again = BUILD.replace('"dies"', '"other"')
-    subject = Subject(fork_server, "cpu", Limits())
+    client = WorkerClient(fork_server, "cpu", Limits())
     with pytest.raises(Fault, match="builds more than") as caught:
-        subject.load("k.py", source(end=BUILD + again), "ModelNew")
-    subject.close()
+        client.load("k.py", source(end=BUILD + again), "ModelNew")
+    client.close()
 
     assert caught.value.status is Status.LOAD_ERROR
 
@@ -494,22 +494,22 @@ def test_a_library_that_is_asked_for_again_counts_once(
     monkeypatch.setattr(candidate_builds, "_MAX_BUILDS", 2)
     in_call = 'load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
     text = source(top=BUILD, forward=f"{in_call}; return torch.matmul(A.T, B.T)")
-    subject = Subject(fork_server, "cpu", Limits())
-    subject.load("k.py", text, "ModelNew")
-    subject.make(PROBLEM)
+    client = WorkerClient(fork_server, "cpu", Limits())
+    client.load("k.py", text, "ModelNew")
+    client.make(PROBLEM)
     for _ in range(3):
-        subject.call(packed)
-    subject.close()
+        client.call(packed)
+    client.close()
 
-    assert (len(subject.builds.made), len(subject.libraries)) == (1, 1)
+    assert (len(client.builds.made), len(client.libraries)) == (1, 1)
 
 
 def test_asking_for_a_library_again_without_end_is_a_timeout(fork_server: ForkServer) -> None:
-    subject = Subject(fork_server, "cpu", Limits(build_s=2.0, call_s=2.0))
+    client = WorkerClient(fork_server, "cpu", Limits(build_s=2.0, call_s=2.0))
     asks = 'while True:\n    load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
     with pytest.raises(Fault) as caught:
-        subject.load("k.py", source(top=BUILD, end=asks), "ModelNew")
-    subject.close()
+        client.load("k.py", source(top=BUILD, end=asks), "ModelNew")
+    client.close()
 
     assert caught.value.status is Status.TIMEOUT
 

@@ -65,7 +65,7 @@ if not sys.argv[3:]:
 restart = ModelProcess.restart
 
 def another_process(model, *first):
-    again = model.subject is not None
+    again = model.client is not None
     if again and model.source.class_name == "Model" and not torch_starts_again:
         raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
     restart(model, *first)

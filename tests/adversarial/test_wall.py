@@ -33,7 +33,7 @@ from kernel_harness.sandbox import Kind, best, bubblewrap, landlock, namespaces,
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer, ForkServerGone
 from kernel_harness.workers.process import Limits, WorkerCrashed, WorkerMisbehaved, WorkerProcess
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 HERE = {
     Kind.NAMESPACES: namespaces.usable(),
@@ -82,9 +82,9 @@ def said(fork_server: ForkServer, statements: str, device: str = "cpu") -> dict[
     lines = "\n    ".join(statements.strip().split("\n"))
     source = f"import json, os, pathlib, socket\nfound = {{}}\n\ndef run():\n    {lines}\n\nrun()\n"
     source += "raise ValueError('FOUND' + json.dumps(found))\n"
-    subject = Subject(fork_server, device, Limits())
+    client = WorkerClient(fork_server, device, Limits())
     try:
-        subject.load("probe.py", source, "ModelNew")
+        client.load("probe.py", source, "ModelNew")
     except Fault as fault:
         import json
 
@@ -92,7 +92,7 @@ def said(fork_server: ForkServer, statements: str, device: str = "cpu") -> dict[
         result: dict[str, Any] = json.loads(fault.reason.partition("FOUND")[2])
         return result
     finally:
-        subject.close()
+        client.close()
     raise AssertionError("the candidate found nothing")
 
 
@@ -263,17 +263,17 @@ pathlib.Path("note").write_text("for the next")
 
 
 def test_a_worker_cannot_read_what_another_has_in_its_folder(walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits())
+    client = WorkerClient(walled, "cpu", Limits())
     try:
-        subject.load("writes.py", f"open('note', 'w').write('an answer')\n{MODEL}", "ModelNew")
+        client.load("writes.py", f"open('note', 'w').write('an answer')\n{MODEL}", "ModelNew")
         read = said(walled, f"""
 try:
-    found["note"] = pathlib.Path({str(subject.worker._folder / "note")!r}).read_text()
+    found["note"] = pathlib.Path({str(client.worker._folder / "note")!r}).read_text()
 except OSError:
     pass
 """)  # fmt: skip
     finally:
-        subject.close()
+        client.close()
 
     assert read == {}
 
@@ -296,11 +296,11 @@ os.chdir(os.environ["HOME"])
 
 
 def test_a_folder_with_thousands_of_nested_ones_is_gone_with_its_worker(walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits())
-    subject.load("nests.py", MODEL + NESTS_FOLDERS, "ModelNew")
-    subject.close()
+    client = WorkerClient(walled, "cpu", Limits())
+    client.load("nests.py", MODEL + NESTS_FOLDERS, "ModelNew")
+    client.close()
 
-    assert not subject.worker._folder.exists()
+    assert not client.worker._folder.exists()
 
 
 def test_hidden_files_cannot_be_read_and_their_neighbours_can(walled: ForkServer) -> None:
@@ -360,10 +360,10 @@ with open("{folder}/filler", "wb") as file:
         file.write(bytes(1 << 20))
 time.sleep(100)
 """
-    subject = Subject(behind(Kind.NAMESPACES, started_server), "cpu", Limits(memory_bytes=800 << 20))
+    client = WorkerClient(behind(Kind.NAMESPACES, started_server), "cpu", Limits(memory_bytes=800 << 20))
     with pytest.raises(Fault, match="MiB of memory"):
-        subject.load("fills.py", MODEL + fills, "ModelNew")
-    subject.close()
+        client.load("fills.py", MODEL + fills, "ModelNew")
+    client.close()
 
 
 # ------------------------------------------------------------------------------------------ processes
@@ -496,12 +496,12 @@ def test_a_pause_ends_a_worker_that_exceeds_its_limits_in_short_calls(
     monkeypatch.setattr("kernel_harness.workers.process._CHECK_S", 0.0)
     monkeypatch.setattr(WorkerProcess, "_await_reply", lambda self, deadline: None)  # no wait is long
     monkeypatch.setattr("kernel_harness.workers.process._TICK_S", 30.0)
-    subject = Subject(walled, "cpu", Limits(tasks=30))
-    subject.load("grows.py", starts + MODEL, "ModelNew")
-    subject.worker.pause()
+    client = WorkerClient(walled, "cpu", Limits(tasks=30))
+    client.load("grows.py", starts + MODEL, "ModelNew")
+    client.worker.pause()
     with pytest.raises(Fault, match="at most 30 are allowed"):
-        subject.ping()
-    subject.close()
+        client.ping()
+    client.close()
 
 
 # Where Linux shows the number of a process's threads, the process's name or the state of its first thread hides it.
@@ -520,11 +520,11 @@ HIDDEN_THREADS = {
 
 @pytest.mark.parametrize("hides", HIDDEN_THREADS.values(), ids=HIDDEN_THREADS.keys())
 def test_hidden_threads_count_as_tasks_and_end_with_their_worker(hides: str, walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits(tasks=30))
+    client = WorkerClient(walled, "cpu", Limits(tasks=30))
     with pytest.raises(Fault, match="at most 30 are allowed"):
-        subject.load("hides.py", f"{MODEL}{HIDES_THREADS}{hides}\ntime.sleep(99)\n", "ModelNew")
+        client.load("hides.py", f"{MODEL}{HIDES_THREADS}{hides}\ntime.sleep(99)\n", "ModelNew")
 
-    assert not process_tree.group(subject.worker.pid)
+    assert not process_tree.group(client.worker.pid)
 
 
 # Linux sends the signal of F_SETSIG (10) to the owner of a socket when the socket can be read.
@@ -574,10 +574,10 @@ def test_a_processor_of_another_architecture_is_named(monkeypatch: pytest.Monkey
 
 def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:
     source = MODEL + "import os\nos.abort()\n"
-    subject = Subject(walled, "cpu", Limits())
+    client = WorkerClient(walled, "cpu", Limits())
     with pytest.raises(Fault) as caught:
-        subject.load("aborts.py", source, "ModelNew")
-    subject.close()
+        client.load("aborts.py", source, "ModelNew")
+    client.close()
 
     assert caught.value.status is Status.CRASHED
     assert "SIGABRT" in caught.value.reason
@@ -593,10 +593,10 @@ if os.fork() == 0:
 
 def test_a_daemon_that_a_worker_started_ends_with_it(walled: ForkServer) -> None:
     before = set(alive_below(walled))
-    subject = Subject(walled, "cpu", Limits())
-    subject.load("leaves.py", MODEL + LEAVES_A_DAEMON, "ModelNew")
+    client = WorkerClient(walled, "cpu", Limits())
+    client.load("leaves.py", MODEL + LEAVES_A_DAEMON, "ModelNew")
     during = set(alive_below(walled))
-    subject.close()
+    client.close()
 
     assert len(during) >= len(before) + 2
     end = time.monotonic() + 10
@@ -627,13 +627,13 @@ os.wait()
 
 def test_orphans_are_counted_stopped_and_ended_with_the_worker(walled: ForkServer) -> None:
     before = set(alive_below(walled))
-    subject = Subject(walled, "cpu", Limits())
-    subject.load("orphans.py", MODEL + GOES_ON_IN_ORPHANS, "ModelNew")
-    orphans = set(alive_below(walled)) - before - {subject.worker.pid}
-    counted = {process.pid for process in process_tree.group(subject.worker.pid)}
-    subject.worker.pause()
+    client = WorkerClient(walled, "cpu", Limits())
+    client.load("orphans.py", MODEL + GOES_ON_IN_ORPHANS, "ModelNew")
+    orphans = set(alive_below(walled)) - before - {client.worker.pid}
+    counted = {process.pid for process in process_tree.group(client.worker.pid)}
+    client.worker.pause()
     stopped = [psutil.Process(pid).status() for pid in orphans]
-    subject.close()
+    client.close()
 
     assert len(orphans) >= 2  # the worker below its reaper, and the busy process
     assert orphans <= counted
@@ -653,18 +653,18 @@ if os.fork() == 0:
 
 
 def test_a_chain_of_forks_is_stopped_by_every_pause(walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits())
-    subject.load("chain.py", MODEL + FORKS_AND_ENDS, "ModelNew")
+    client = WorkerClient(walled, "cpu", Limits())
+    client.load("chain.py", MODEL + FORKS_AND_ENDS, "ModelNew")
     appeared: set[int] = set()
     with walled.spawn(Limits()) as other:
         for _ in range(10):
-            subject.worker.pause()
-            before = set(process_tree.pids(subject.worker.pid))
+            client.worker.pause()
+            before = set(process_tree.pids(client.worker.pid))
             other.request(Ping(), Done, timeout_s=30).taken()
-            appeared |= set(process_tree.pids(subject.worker.pid)) - before
-            subject.worker.resume()
-            subject.ping()
-    subject.close()
+            appeared |= set(process_tree.pids(client.worker.pid)) - before
+            client.worker.resume()
+            client.ping()
+    client.close()
 
     assert not appeared
 
@@ -682,42 +682,42 @@ for _ in range(HELPERS):
 
 @pytest.mark.parametrize("helpers", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_helpers_that_resume_each_other_do_not_run_in_a_pause(walled: ForkServer, helpers: int) -> None:
-    subject = Subject(walled, "cpu", Limits())
-    subject.load("helpers.py", MODEL + RESUME_EACH_OTHER.replace("HELPERS", str(helpers)), "ModelNew")
+    client = WorkerClient(walled, "cpu", Limits())
+    client.load("helpers.py", MODEL + RESUME_EACH_OTHER.replace("HELPERS", str(helpers)), "ModelNew")
     used_ns = []
     with walled.spawn(Limits()) as other:
         for _ in range(10):
-            subject.worker.pause()
-            before = cpu_ns_below(subject)
+            client.worker.pause()
+            before = cpu_ns_below(client)
             for _ in range(100):
                 other.request(Ping(), Done, timeout_s=30).taken()
-            used_ns.append(cpu_ns_below(subject) - before)
-            subject.ping()
-    subject.close()
+            used_ns.append(cpu_ns_below(client) - before)
+            client.ping()
+    client.close()
 
     assert max(used_ns) < 1e6
 
 
-def cpu_ns_below(subject: Subject) -> int:
-    return sum(map(process_tree.cpu_ns, process_tree.pids(subject.worker.pid)))
+def cpu_ns_below(client: WorkerClient) -> int:
+    return sum(map(process_tree.cpu_ns, process_tree.pids(client.worker.pid)))
 
 
-def load_cheat(subject: Subject, name: str) -> None:
+def load_cheat(client: WorkerClient, name: str) -> None:
     """Loads a cheat, and starts the processes that its first call starts."""
     source = (ROOT / "tests" / "adversarial" / "cheats" / f"{name}.py").read_text()
-    subject.load(f"{name}.py", source + "\nModelNew()(torch.ones(1, 1), torch.ones(1, 1))\n", "ModelNew")
+    client.load(f"{name}.py", source + "\nModelNew()(torch.ones(1, 1), torch.ones(1, 1))\n", "ModelNew")
 
 
 def test_a_process_that_a_timer_resumes_is_found_and_ended(walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits())
-    load_cheat(subject, "resumed_by_a_timer")
+    client = WorkerClient(walled, "cpu", Limits())
+    load_cheat(client, "resumed_by_a_timer")
     with pytest.raises(Fault) as caught, walled.spawn(Limits()) as other:
         for _ in range(50):  # three would do if the timers were set before the first
-            subject.worker.pause()
+            client.worker.pause()
             for _ in range(100):
                 other.request(Ping(), Done, timeout_s=30).taken()
-            subject.ping()
-    subject.close()
+            client.ping()
+    client.close()
 
     assert caught.value.status is Status.CRASHED
     assert "ran 3 times while it was stopped" in caught.value.reason
@@ -734,15 +734,15 @@ def test_a_worker_that_cannot_be_stopped_in_time_is_ended_with_the_reason(
 
 
 def test_a_pause_does_not_wait_for_the_parent_of_a_vfork_child(walled: ForkServer) -> None:
-    subject = Subject(walled, "cpu", Limits())
-    load_cheat(subject, "waits_in_vfork")
-    processes = [subject.worker.pid]
+    client = WorkerClient(walled, "cpu", Limits())
+    load_cheat(client, "waits_in_vfork")
+    processes = [client.worker.pid]
     while not any(map(waits_uninterruptibly, processes)):
-        processes = process_tree.pids(subject.worker.pid)
-    subject.worker.pause()
+        processes = process_tree.pids(client.worker.pid)
+    client.worker.pause()
     waiting = [pid for pid in processes if waits_uninterruptibly(pid)]
     states = [psutil.Process(pid).status() for pid in processes if pid not in waiting]
-    subject.close()
+    client.close()
 
     assert waiting  # its parent did not have to leave that state
     assert set(states) == {psutil.STATUS_STOPPED}
@@ -754,10 +754,10 @@ def waits_uninterruptibly(pid: int) -> bool:
 
 def test_orphans_end_when_their_worker_exits_by_itself(walled: ForkServer) -> None:
     before = set(alive_below(walled))
-    subject = Subject(walled, "cpu", Limits())
+    client = WorkerClient(walled, "cpu", Limits())
     with pytest.raises(Fault):
-        subject.load("orphans.py", GOES_ON_IN_ORPHANS + "os._exit(0)", "ModelNew")
-    subject.close()
+        client.load("orphans.py", GOES_ON_IN_ORPHANS + "os._exit(0)", "ModelNew")
+    client.close()
 
     assert set(alive_below(walled)) <= before
 

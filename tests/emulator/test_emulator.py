@@ -22,7 +22,7 @@ from kernel_harness.ipc.packed import pack
 from kernel_harness.problem import problem as problems
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 
 def device() -> ModuleType:
@@ -913,17 +913,17 @@ SIZES = dict(M=33, K=65, N=17)
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Subject]:
+def worker() -> Iterator[WorkerClient]:
     """One worker for all kernels, because torch.compile's imports take longer than its work here."""
     Emulated().prepare()
     with ForkServer() as fork_server:
         fork_server.prepare("cpu")
-        subject = Subject(fork_server, "cpu", Limits())
-        yield subject
-        subject.close()
+        client = WorkerClient(fork_server, "cpu", Limits())
+        yield client
+        client.close()
 
 
-def answers(worker: Subject, kernel: str, *compiled: str, text: str = "") -> list[torch.Tensor]:
+def answers(worker: WorkerClient, kernel: str, *compiled: str, text: str = "") -> list[torch.Tensor]:
     """The output of a shipped kernel as it is and with each mode of torch.compile, and last the reference's.
 
     `text` is what is loaded instead of the kernel's file.

@@ -25,7 +25,7 @@ from kernel_harness.diagnostics.sanitizer.sanitize import Job, one_per_shape, sa
 from kernel_harness.problem import candidate, problem
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 SOURCE = [f"line {number};" for number in range(1, 100)]
 
@@ -261,10 +261,10 @@ open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
 def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_after_it_exits(fork_server, stand_in):
     stand_in()
     with compute_sanitizer.WatchedWorkers("memcheck", fork_server, {}) as watched:
-        subject = Subject(watched, "cpu", Limits())
-        subject.ping()
+        client = WorkerClient(watched, "cpu", Limits())
+        client.ping()
         log = watched.log()
-        subject.close()
+        client.close()
     assert [f.here.line for f in read_log(log)] == [34]
 
 

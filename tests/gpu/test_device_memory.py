@@ -17,7 +17,7 @@ from kernel_harness.ipc.packed import pack
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 pytestmark = [
     pytest.mark.gpu,
@@ -35,20 +35,20 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def subject() -> Iterator[Subject]:
+def client() -> Iterator[WorkerClient]:
     Cuda("cuda").prepare()
     with ForkServer() as fork_server:
         fork_server.prepare("cuda")
-        made = Subject(fork_server, "cuda", Limits())
+        made = WorkerClient(fork_server, "cuda", Limits())
         made.load("twice.py", TWICE, "ModelNew")
         made.make(PROBLEM)
         yield made
         made.close()
 
 
-def test_tensors_stay_on_the_device(subject: Subject) -> None:
+def test_tensors_stay_on_the_device(client: WorkerClient) -> None:
     packed = pack([torch.rand(1000)], device="cuda")
-    answer = subject.call(packed)
+    answer = client.call(packed)
     (output,), (after,) = answer.outputs, answer.written.after.values()
 
     assert output.is_cuda and after.is_cuda
@@ -56,31 +56,31 @@ def test_tensors_stay_on_the_device(subject: Subject) -> None:
     assert answer.written.beside == ()
 
 
-def test_inputs_keep_strides_and_gaps_on_the_device(subject: Subject) -> None:
+def test_inputs_keep_strides_and_gaps_on_the_device(client: WorkerClient) -> None:
     packed = pack([torch.rand(64, 8, device="cuda")[:, 1::2]])
-    answer = subject.call(packed)
+    answer = client.call(packed)
 
     assert torch.equal(answer.outputs[0], 2 * packed.tensors[0])
     assert torch.equal(answer.written.after[0], answer.outputs[0]) and answer.written.beside == ()
 
 
-def test_memory_of_large_calls_is_free_again(subject: Subject) -> None:
+def test_memory_of_large_calls_is_free_again(client: WorkerClient) -> None:
     packed = pack([torch.rand(1 << 30)], device="cuda")
     before, _ = torch.cuda.mem_get_info()
     for _ in range(2):
-        subject.call(packed)
-        subject.release_large()
+        client.call(packed)
+        client.release_large()
     torch.cuda.empty_cache()
     after, _ = torch.cuda.mem_get_info()
 
     assert before - after < 1 << 30
 
 
-def test_a_warm_call_follows_a_call_whose_outputs_needed_more_memory(subject: Subject) -> None:
+def test_a_warm_call_follows_a_call_whose_outputs_needed_more_memory(client: WorkerClient) -> None:
     packed = pack([torch.rand(1 << 26)], device="cuda")
-    subject.call(packed, timed=Timed(0.1), keep=True)
+    client.call(packed, timed=Timed(0.1), keep=True)
 
-    assert subject.warm(packed)[0].device_ms
+    assert client.warm(packed)[0].device_ms
 
 
 def test_where_memory_of_the_device_is_refused_the_hosts_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

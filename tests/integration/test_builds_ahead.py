@@ -24,7 +24,7 @@ from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.workers.builder import BuildService
 from kernel_harness.workers.faults import Fault
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 pytestmark = pytest.mark.slow
 SOURCE = """
@@ -114,14 +114,14 @@ def test_a_process_that_fails_ahead_is_not_part_of_the_verdict(
     session: Session, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device has too little memory for a second process of the candidate while others are judged."""
-    new_subject, count = RunContext.new_subject, itertools.count()
+    new_client, count = RunContext.new_client, itertools.count()
 
-    def failing(run: RunContext) -> Subject:
+    def failing(run: RunContext) -> WorkerClient:
         if next(count) == 1:
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return new_subject(run)
+        return new_client(run)
 
-    monkeypatch.setattr(RunContext, "new_subject", failing)
+    monkeypatch.setattr(RunContext, "new_client", failing)
     source = SOURCE.format(factor="(1.f + 1.f)", constructor=BUILDS)
     result, _ = judged(session, source, compiled)
 
@@ -133,14 +133,14 @@ RIGHT = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x
 
 def lacking_memory_beside(monkeypatch: pytest.MonkeyPatch, name: str, other: Callable[[], set[int]]) -> None:
     """Lets the calls of one candidate fail as long as one of the processes `other` lives, which holds the memory."""
-    call = Subject.call
+    call = WorkerClient.call
 
-    def failing(subject: Subject, *arguments: Any, **options: Any) -> Any:
-        if subject.file.name.startswith(name) and any(map(psutil.pid_exists, other())):
+    def failing(client: WorkerClient, *arguments: Any, **options: Any) -> Any:
+        if client.file.name.startswith(name) and any(map(psutil.pid_exists, other())):
             raise Fault(Status.RUNTIME_ERROR, "an exception", lacked_memory=True)
-        return call(subject, *arguments, **options)
+        return call(client, *arguments, **options)
 
-    monkeypatch.setattr(Subject, "call", failing)
+    monkeypatch.setattr(WorkerClient, "call", failing)
     monkeypatch.setattr(Emulated, "used_share", lambda device: 0.9 if any(map(psutil.pid_exists, other())) else 0.0)
 
 
@@ -160,18 +160,18 @@ class ModelNew(torch.nn.Module):
 def test_what_the_judge_measures_decides_about_a_second_judgement_and_not_the_candidates_words(
     error: str, in_use: float, with_candidate: float, judgements: int, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded, dropped = list[Subject](), list[bool]()
-    load, free_memory = Subject.load, session.free_memory
+    loaded, dropped = list[WorkerClient](), list[bool]()
+    load, free_memory = WorkerClient.load, session.free_memory
 
-    def noting(subject: Subject, *arguments: Any, **options: Any) -> None:
-        load(subject, *arguments, **options)
-        if subject.file.name == "c.py":
-            loaded.append(subject)
+    def noting(client: WorkerClient, *arguments: Any, **options: Any) -> None:
+        load(client, *arguments, **options)
+        if client.file.name == "c.py":
+            loaded.append(client)
 
     def used_share(device: Emulated) -> float:
         return in_use + (with_candidate if loaded and not loaded[-1].closed else 0.0)
 
-    monkeypatch.setattr(Subject, "load", noting)
+    monkeypatch.setattr(WorkerClient, "load", noting)
     monkeypatch.setattr(Emulated, "used_share", used_share)
     monkeypatch.setattr(session, "free_memory", lambda **options: (dropped.append(True), free_memory(**options)))
     (result,) = session.judge_one(Candidate("c", Path("c.py"), RAISES.format(error=error)))
@@ -186,9 +186,9 @@ def test_a_candidate_that_lacks_memory_is_judged_again_without_the_processes_bui
     large, ahead = (Candidate(name, Path(f"{name}.py"), RIGHT) for name in ("large", "ahead"))
     session.build_ahead(ahead)
     until(lambda: session.is_built(ahead), "the build has ended", 300)
-    subject = session._ahead._started[ahead].subject
-    assert subject is not None
-    lacking_memory_beside(monkeypatch, "large", lambda: {subject.worker.pid})
+    client = session._ahead._started[ahead].client
+    assert client is not None
+    lacking_memory_beside(monkeypatch, "large", lambda: {client.worker.pid})
 
     assert session.judge_one(large)[0].status is Status.PASSED
     assert session.is_built(ahead)
@@ -201,13 +201,13 @@ def test_a_candidate_that_lacks_memory_beside_others_of_its_run_is_judged_again_
     """The others wait for their timing meanwhile, in processes of their own."""
     first, large, never = (Candidate(name, Path(f"{name}.py"), RIGHT) for name in ("first", "large", "never"))
     started: dict[str, set[int]] = {"first": set(), "never": set()}
-    load = Subject.load
+    load = WorkerClient.load
 
-    def noting(subject: Subject, file: str, *arguments: Any, **options: Any) -> None:
-        load(subject, file, *arguments, **options)
-        started.setdefault(Path(file).stem, set()).add(subject.worker.pid)
+    def noting(client: WorkerClient, file: str, *arguments: Any, **options: Any) -> None:
+        load(client, file, *arguments, **options)
+        started.setdefault(Path(file).stem, set()).add(client.worker.pid)
 
-    monkeypatch.setattr(Subject, "load", noting)
+    monkeypatch.setattr(WorkerClient, "load", noting)
     lacking_memory_beside(monkeypatch, "large", lambda: started["first"])
     lacking_memory_beside(monkeypatch, "never", lambda: {os.getpid()})
     kept: list[Result] = []

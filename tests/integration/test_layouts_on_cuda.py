@@ -113,7 +113,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import load
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 from kernel_harness.trial.trial import Trial
 from tests.support.rehearsal import Rehearsal
 
@@ -125,7 +125,7 @@ with ForkServer() as fork_server:
         problem, file = load("p", folder / "p.py"), folder / "kernel.py"
         trial = Trial(
             Candidate("kernel", file, file.read_text()),
-            lambda: Subject(fork_server, device.name, Limits()),
+            lambda: WorkerClient(fork_server, device.name, Limits()),
             Reference(problem, device.torch_device, None),
             plan(problem, 1),
         )

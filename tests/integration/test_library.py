@@ -20,10 +20,10 @@ from support.product import PROBLEM_FILE, RIGHT
 
 import kernel_harness
 from kernel_harness import api
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import Result as RecordedResult
-from kernel_harness.session import companions
+from kernel_harness.session import trusted_arms
 from kernel_harness.session.session import Session
 
 WRONG = RIGHT.replace("torch.matmul(A.T, B.T)", "torch.matmul(A.T, B.T) + 1")
@@ -274,8 +274,8 @@ def evaluator(shared_evaluator: kernel_harness.Evaluator) -> kernel_harness.Eval
 def processes(evaluator: kernel_harness.Evaluator) -> dict[str, psutil.Process]:
     """The worker processes that it keeps between calls."""
     assert evaluator._session is not None
-    kept = evaluator._session.companions._idle
-    return {name: psutil.Process(idle.subject.worker.pid) for name, idle in kept.items()}
+    kept = evaluator._session.trusted_arms._idle
+    return {name: psutil.Process(idle.client.worker.pid) for name, idle in kept.items()}
 
 
 def test_the_baselines_are_kept_and_paused_between_calls(evaluator: kernel_harness.Evaluator) -> None:
@@ -284,7 +284,7 @@ def test_the_baselines_are_kept_and_paused_between_calls(evaluator: kernel_harne
     result = evaluator.evaluate(RIGHT)
 
     assert result.passed and result.timing
-    assert paused == {BASELINE: psutil.STATUS_STOPPED, SENTINEL: psutil.STATUS_STOPPED}
+    assert paused == {BASELINE: psutil.STATUS_STOPPED, CONTROL: psutil.STATUS_STOPPED}
     assert processes(evaluator) == before
 
 
@@ -301,7 +301,7 @@ def test_each_call_is_a_run_in_fresh_orders(evaluator: kernel_harness.Evaluator)
     assert first.measurement.orders != second.measurement.orders
 
 
-@pytest.mark.parametrize("name", [BASELINE, SENTINEL])
+@pytest.mark.parametrize("name", [BASELINE, CONTROL])
 @pytest.mark.slow
 def test_a_baseline_that_died_is_started_again(name: str, evaluator: kernel_harness.Evaluator) -> None:
     before = processes(evaluator)
@@ -316,7 +316,7 @@ def test_a_baseline_that_died_is_started_again(name: str, evaluator: kernel_harn
 @pytest.mark.slow
 def test_a_worn_baseline_is_replaced(evaluator: kernel_harness.Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     before = processes(evaluator)
-    monkeypatch.setattr(companions, "COHORTS_OF_A_PROCESS", 0)
+    monkeypatch.setattr(trusted_arms, "COHORTS_OF_A_PROCESS", 0)
     assert evaluator.evaluate(RIGHT).timing and not processes(evaluator)
     assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in before.values())
     monkeypatch.undo()
@@ -333,7 +333,7 @@ def test_a_candidate_without_enough_memory_is_judged_again_without_the_baselines
     judge, beside = Session._judge, []
 
     def judging(session: Session, *arguments: Any) -> Sequence[RecordedResult]:
-        beside.append(len(session.companions._idle))
+        beside.append(len(session.trusted_arms._idle))
         if beside[-1]:
             failed = RecordedResult("candidate", kernel_harness.Status.RUNTIME_ERROR, "a text", {}, "")
             return [replace(failed, lacked_memory=True)]

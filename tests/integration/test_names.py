@@ -10,16 +10,16 @@ import pytest
 from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE, RIGHT
 
-from kernel_harness.core.arms import BASELINES, SENTINEL
+from kernel_harness.core.arms import BASELINES, CONTROL
 from kernel_harness.core.errors import NotFound
 from kernel_harness.problem import candidate, lookup
 
 ODD = ["\x1b[2J", "two\nlines", "a\tb", "a|b", "=1+1", "\u202etxt", os.fsdecode(b"\xff"), "<b>", "-x", "ünï"]
 
 
-@pytest.mark.parametrize("name", [*BASELINES, SENTINEL])
+@pytest.mark.parametrize("name", [*BASELINES, CONTROL])
 def test_no_candidate_takes_the_name_of_an_arm(name: str, tmp_path: Path) -> None:
-    """It would be shown with the arm's times, and the sentinel's times are those of a tiny product."""
+    """It would be shown with the arm's times, and the control's times are those of a tiny product."""
     path = tmp_path / f"{name}.py"
     path.write_text(RIGHT)
 

@@ -23,7 +23,7 @@ from support.product import PROBLEM, RIGHT
 
 from kernel_harness.checking.cases import Reference
 from kernel_harness.core import process_tree
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
@@ -53,7 +53,7 @@ from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.exchange import Exchange
 from kernel_harness.workers.faults import CannotStart, Fault
 from kernel_harness.workers.model_process import ModelProcess
-from kernel_harness.workers.subject import Answer, Subject
+from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 # -------------------------------------------------------------------------------------- several processes
 
@@ -151,10 +151,10 @@ class WorksBehind(Emulated):
 
 
 def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
-    names = "a", BASELINE, SENTINEL, "b"
+    names = "a", BASELINE, CONTROL, "b"
     held = {name: Held(Started(), partial(start, name)) for name in names}
-    held[SENTINEL].running.was_called = True
-    arms = [Arm(name, held[name], trusted=name in (BASELINE, SENTINEL)) for name in names]
+    held[CONTROL].running.was_called = True
+    arms = [Arm(name, held[name], trusted=name in (BASELINE, CONTROL)) for name in names]
     rounds._replace_processes(Cohort(arms, WorksBehind()), session.reference)
     return arms
 
@@ -162,16 +162,16 @@ def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
 def test_processes_that_start_side_by_side_get_more_time_for_their_first_call(session: Session) -> None:
     arms = replaced(session, lambda name: Started())
 
-    assert {arm.name: arm.subject.patience for arm in arms} == {"a": 3, BASELINE: 3, SENTINEL: 0, "b": 3}  # type: ignore[attr-defined]
+    assert {arm.name: arm.client.patience for arm in arms} == {"a": 3, BASELINE: 3, CONTROL: 0, "b": 3}  # type: ignore[attr-defined]
 
 
 def test_only_processes_that_were_not_called_get_a_first_call(session: Session) -> None:
-    names = "a", BASELINE, SENTINEL
+    names = "a", BASELINE, CONTROL
     arms = [Arm(name, Held(Started(), Started), trusted=name != "a") for name in names]
-    arms[1].subject.was_called = True
+    arms[1].client.was_called = True
     rounds._start_processes(Cohort(arms, WorksBehind()), session.reference)
 
-    assert [arm.subject.patience for arm in arms] == [2, 0, 2]  # type: ignore[attr-defined]
+    assert [arm.client.patience for arm in arms] == [2, 0, 2]  # type: ignore[attr-defined]
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
 ) -> None:
     held = []
 
-    def timing(run: RunContext, companions: object, trials: dict[str, Trial], series: object) -> None:
+    def timing(run: RunContext, trusted: object, trials: dict[str, Trial], series: object) -> None:
         held.append(sum(trial.is_alive for trial in trials.values()))
 
     monkeypatch.setattr(session_module, "time_cohorts", timing)
@@ -273,14 +273,14 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
         in_this_thread.name = trial.name
         build(trial, **options)
 
-    class NoneLeftForTheFirst(Subject):
+    class NoneLeftForTheFirst(WorkerClient):
         def __init__(self, *arguments: Any) -> None:
             if getattr(in_this_thread, "name", "") == "first":
                 raise CannotStart("The worker could not start: CUDA out of memory")
             super().__init__(*arguments)
 
     monkeypatch.setattr(Trial, "build", noted)
-    monkeypatch.setattr(run_module, "Subject", NoneLeftForTheFirst)
+    monkeypatch.setattr(run_module, "WorkerClient", NoneLeftForTheFirst)
     found = judged(session, "first", "last")
     failed = found["first"]
 
@@ -298,7 +298,7 @@ def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypat
         restart(model, *first)
 
     monkeypatch.setattr(ModelProcess, "restart", failing)
-    session.companions.close()
+    session.trusted_arms.close()
     found = judged(session, "only")
 
     assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
@@ -315,9 +315,7 @@ def processes_of(session: Session) -> set[int]:
 
 
 @pytest.mark.slow
-def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_stands_if_the_others_cannot_be_timed_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     restart, left = ModelProcess.restart, itertools.count()
     before = processes_of(session)
 
@@ -326,13 +324,13 @@ def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
         restart(model, *first)
 
-    def convicting(cohort: Cohort, *_: object) -> bool:
+    def flagging(cohort: Cohort, *_: object) -> bool:
         for arm in cohort.candidates:
             arm.fault = Fault(Status.CHEATED, "It leaves work behind.") if arm.name == "slows" else None
         return True
 
     monkeypatch.setattr(ModelProcess, "restart", failing)
-    monkeypatch.setattr(cohorts, "convict", convicting)
+    monkeypatch.setattr(cohorts, "flag_interference", flagging)
     found = judged(session, "slows", "only")
 
     assert found["slows"].status is Status.CHEATED
@@ -372,23 +370,23 @@ def test_without_torch_no_further_round_is_timed(
     assert found["only"].status is Status.PASSED
     if count:
         assert found["only"].timing and len(found["only"].timing.samples_ms) == count
-        assert "torch or the sentinel failed" in found["only"].measurement.rejected
+        assert "torch or the control failed" in found["only"].measurement.rejected
     else:
         assert found["only"].timing is None
         assert "not timed: out of memory" in found["only"].reason
         assert (
-            "torch or the sentinel failed" in str(found["only"].measurement.rejected)
+            "torch or the control failed" in str(found["only"].measurement.rejected)
             or not found["only"].measurement.orders
         )
 
 
 def test_the_resolution_shrinks_with_the_number_of_processes(coarse: None) -> None:
-    arms = [Arm(name, Held(None), trusted=True) for name in ("arm", BASELINE, SENTINEL)]
+    arms = [Arm(name, Held(None), trusted=True) for name in ("arm", BASELINE, CONTROL)]
     cohort = Cohort(arms, Emulated())
     once = cohort.measured().resolution_between("arm", BASELINE)
     for arm in arms[:2]:
         arm.processes = 4
-    of_one_arm = cohort.measured().resolution_between(SENTINEL, BASELINE)
+    of_one_arm = cohort.measured().resolution_between(CONTROL, BASELINE)
 
     assert once == 1e3
     assert cohort.measured().resolution_between("arm", BASELINE) == pytest.approx(500)

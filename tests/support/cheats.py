@@ -36,7 +36,7 @@ PAGE = ROOT / "docs" / "threat-model.md"
 # how it counts launches, and which cohorts are measured again. The other layers (the wall, builds in a sandbox, parsed
 # messages, the comparison itself) run before or behind that code and are the same for every device.
 LAYERS_OF_A_DEVICE = (
-    "answer from the judge's own inputs", "audits after the call", "bytes copied at once", "canaries",
+    "answer from the judge's own inputs", "audits after the call", "bytes copied at once", "guard bytes",
     "inputs compared", "kept lines released before the flush", "other workers are stopped", "outputs overwritten",
     "poisoned memory", "remark: no kernel of its own was launched", "remark: share of its own kernels",
     "shared memory sealed first",

@@ -15,21 +15,21 @@ def never() -> Any:
 
 
 class Held(ModelProcess):
-    """Owns `subject`. A restart calls `start`, whose process has its model already."""
+    """Owns `client`. A restart calls `start`, whose process has its model already."""
 
-    def __init__(self, subject: Any, start: Callable[[], Any] = never) -> None:
-        self.subject, self._start = subject, start
+    def __init__(self, client: Any, start: Callable[[], Any] = never) -> None:
+        self.client, self._start = client, start
 
-    def restart(self, first: Callable[[Any], object] = lambda subject: None) -> None:
+    def restart(self, first: Callable[[Any], object] = lambda client: None) -> None:
         """Replaces the process."""
         self.close()
-        subject = self._start()
+        client = self._start()
         try:
-            first(subject)
+            first(client)
         except Fault:
-            subject.close()
+            client.close()
             raise
-        self.subject = subject
+        self.client = client
 
     def sibling(self) -> Held:
         """A further process, which has not been started."""

@@ -14,7 +14,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.errors import ProblemError
 from kernel_harness.problem.problem import Problem, load
 from kernel_harness.trial.trial import Trial
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 SOURCE = """
 import torch
@@ -46,7 +46,7 @@ def problem(folder: Path, **parts: str) -> Problem:
     return load("p", path)
 
 
-class Unreached(Subject):
+class Unreached(WorkerClient):
     """A worker process that must not be asked for anything at a shape at which the reference fails."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Unreached(Subject):
 
 def error_of(of: Problem) -> UserError:
     trial = Trial(Candidate("a", Path("a.py"), ""), Unreached, Reference(of, "cpu", None), plan(of, 1))
-    trial.subject = Unreached()
+    trial.client = Unreached()
     with pytest.raises(UserError) as raised:
         trial.check()
     return raised.value

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernel_harness.core.strides import copy, reach
 from kernel_harness.ipc.input_memory import copies, damaged, fill, placed, written
 from kernel_harness.ipc.packed import Packed, moved, pack
-from kernel_harness.ipc.tensors import CANARY_BYTES
+from kernel_harness.ipc.tensors import GUARD_BYTES
 
 DTYPES = [torch.float16, torch.float32, torch.float64, torch.complex128, torch.bool, torch.int8, torch.int64]
 
@@ -63,7 +63,7 @@ def assert_alike(found: list[torch.Tensor], given: list[torch.Tensor]) -> None:
 
 @given(views(), st.integers(0, 3))
 def test_tensors_arrive_with_their_strides_offsets_and_shared_storages(given, by):
-    packed = moved(pack(given), by * CANARY_BYTES)
+    packed = moved(pack(given), by * GUARD_BYTES)
     memory = memory_with(packed)
     assert_alike(placed(packed.leaves, lambda start, end: torch.from_numpy(memory[start:end].numpy())), given)
 
@@ -88,7 +88,7 @@ def test_copies_in_float64_share_their_storage_too():
 @given(views())
 def test_a_tensor_is_as_far_from_an_aligned_address_as_in_its_storage(given):
     for leaf, tensor in zip(pack(given).leaves, given, strict=True):
-        assert leaf.offset % CANARY_BYTES == tensor.storage_offset() * tensor.itemsize % CANARY_BYTES
+        assert leaf.offset % GUARD_BYTES == tensor.storage_offset() * tensor.itemsize % GUARD_BYTES
 
 
 @given(views(), st.data())

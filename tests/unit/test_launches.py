@@ -29,7 +29,7 @@ from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.trial.trial import Trial
 from kernel_harness.worker.failure import is_refusal
-from kernel_harness.workers.subject import Answer
+from kernel_harness.workers.worker_client import Answer
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_outputs_of_every_type_are_compared(dtype: torch.dtype) -> None:
 
 
 class Grows:
-    """A subject whose output has another size once its checks are over."""
+    """A client whose output has another size once its checks are over."""
 
     worker = SimpleNamespace(pause=lambda: None)
 
@@ -154,10 +154,10 @@ class Grows:
 
 def test_outputs_of_another_size_than_in_the_checks_are_not_compared() -> None:
     """They may be so large that the judge has no memory to compare them."""
-    subject: Any = Grows()
+    client: Any = Grows()
     candidate = Candidate("grows", Path("grows.py"), "")
     trial = Trial(candidate, never, Reference(PROBLEM, "cpu", None), plan(PROBLEM, 1))
-    trial.subject, trial.launches = subject, 1
+    trial.client, trial.launches = client, 1
     measure(trial, emulated=True)
 
     assert trial.own_share is None

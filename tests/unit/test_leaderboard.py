@@ -155,12 +155,12 @@ def test_a_kernel_that_now_fails_loses_its_rank():
     assert ranks([record("a", 1.0), record("a", status=Status.WRONG_VALUES)]) == {"a": ""}
 
 
-def test_a_check_without_timing_keeps_the_conviction_of_the_same_source_only():
-    """Otherwise a kill of the next run, before it times anything, would remove the conviction."""
-    convicted = record("a", status=Status.CHEATED)
-    assert statuses([convicted, record("a")]) == {"a": "CHEATED"}
-    assert statuses([convicted, record("a", 1.0)]) == {"a": "PASSED"}
-    assert statuses([convicted, record("a", source_sha256="cd" * 32)]) == {"a": "PASSED"}
+def test_a_check_without_timing_keeps_the_flag_of_the_same_source_only():
+    """Otherwise a kill of the next run, before it times anything, would remove the flag."""
+    flagged = record("a", status=Status.CHEATED)
+    assert statuses([flagged, record("a")]) == {"a": "CHEATED"}
+    assert statuses([flagged, record("a", 1.0)]) == {"a": "PASSED"}
+    assert statuses([flagged, record("a", source_sha256="cd" * 32)]) == {"a": "PASSED"}
 
 
 def statuses(records: list[Result]) -> dict[str, str]:

@@ -96,7 +96,7 @@ def test_figures_are_whole_numbers(name):
         pytest.param((2048, 2048, 2048), 7**11, id="Strassen, recursed to scalars"),
     ],
 )
-def test_min_flops_convicts_no_known_fast_algorithm(name, shape, products):
+def test_min_flops_flags_no_known_fast_algorithm(name, shape, products):
     M, K, N = shape
     problem = load_at(name, M, K, N)
     assert problem["min_flops"]() <= products

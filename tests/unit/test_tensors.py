@@ -15,7 +15,7 @@ from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc.input_memory import damaged, surround, write
 from kernel_harness.ipc.messages import InputLayout
 from kernel_harness.ipc.tensors import (
-    CANARY_BYTES,
+    GUARD_BYTES,
     MAX_LEAVES,
     MAX_RANK,
     Leaf,
@@ -208,9 +208,9 @@ def test_leaves_are_aligned_apart_and_within_the_buffer(given):
     leaves, size = layout(given)
     end = 0
     for leaf in leaves:
-        assert leaf.offset % CANARY_BYTES == 0 and leaf.offset - end >= CANARY_BYTES
+        assert leaf.offset % GUARD_BYTES == 0 and leaf.offset - end >= GUARD_BYTES
         end = leaf.offset + leaf.nbytes
-    assert size - end >= (CANARY_BYTES if leaves else 0)
+    assert size - end >= (GUARD_BYTES if leaves else 0)
 
 
 def test_a_transposed_matrix_stays_transposed_and_a_sliced_one_becomes_dense():
@@ -244,7 +244,7 @@ def test_damage_is_reported_for_the_tensors_on_both_sides():
 
 
 @pytest.mark.parametrize("value", [0x00, 0xFF])
-def test_a_canary_filled_with_one_byte_is_damaged(value):
+def test_a_guard_filled_with_one_byte_is_damaged(value):
     memory, (leaf,) = packed([torch.zeros(4)])
     memory[: leaf.offset] = value
     assert damaged(memory, [leaf], len(memory)) == [0]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.product import PROBLEM
 
-from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
@@ -28,7 +28,7 @@ from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distrib
 from kernel_harness.timing.intervals import HALF_WIDTH, Comparison, Floats, Interval, compare, median_interval
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round, order_of_round, ratio_interval, reject_rounds, summarize
-from kernel_harness.timing.stopping import LOOKS, Stop, warmed_up
+from kernel_harness.timing.stopping import ANALYSES, Stop, warmed_up
 
 
 def rounds_of(rejected: str | None = None, **samples_ms: list[float]) -> list[Round]:
@@ -89,13 +89,13 @@ class Ranked(Emulated):
 def test_a_time_that_the_judge_s_clock_contradicts_is_at_its_upper_end(device_ms: float, verified: bool) -> None:
     """The brackets of a call of 50 us are 0.29 ms longer. The device's clock may tell too little."""
     rng = random.Random(1)
-    arms = (BASELINE, SENTINEL, "a", "b")
+    arms = (BASELINE, CONTROL, "a", "b")
     rounds = []
     for _ in range(64):
         calls = {name: 0.05 * rng.uniform(0.999, 1.001) for name in arms}
         brackets = {name: ms + 0.29 + rng.uniform(0, 0.001) for name, ms in calls.items()}
         rounds.append(Round({**calls, "a": device_ms * calls["a"] / 0.05}, arms, brackets_ms=brackets))
-    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, SENTINEL)) for name in arms}
+    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, CONTROL)) for name in arms}
     cohort = Measurements(known, rounds=tuple(rounds))
     facts = RunFacts(PROBLEM, Ranked(), Settings(), (), {}, "")
     results = [timed(facts.result(name, Status.PASSED, "", ""), cohort, Terms(None, {}), 1.0) for name in ("a", "b")]
@@ -110,16 +110,16 @@ def test_a_time_that_the_judge_s_clock_contradicts_is_at_its_upper_end(device_ms
 
 def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -> None:
     rng = random.Random(3)
-    arms = ("quiet", "loud", BASELINE, SENTINEL)
+    arms = ("quiet", "loud", BASELINE, CONTROL)
     rounds = tuple(
-        Round({"quiet": 50.0 * rng.gauss(1, 1e-5), "loud": rng.gauss(2, 0.2), BASELINE: 1.0, SENTINEL: 1.0}, arms)
+        Round({"quiet": 50.0 * rng.gauss(1, 1e-5), "loud": rng.gauss(2, 0.2), BASELINE: 1.0, CONTROL: 1.0}, arms)
         for _ in range(40)
     )
     stop, measured = Stop(1e9, 0.005), Measurements({name: ArmMeasurements(name) for name in arms[:2]})
-    companions = {name: ArmMeasurements(name, trusted=True) for name in arms[2:]}
+    trusted = {name: ArmMeasurements(name, trusted=True) for name in arms[2:]}
 
     def after(count: int, **more: object) -> Measurements:
-        known = {name: replace(arm, **more) for name, arm in measured.arms.items()} | companions
+        known = {name: replace(arm, **more) for name, arm in measured.arms.items()} | trusted
         return replace(measured, arms=known, rounds=rounds[:count])
 
     assert stopping.settled(after(32), stop) == {"quiet"}
@@ -131,7 +131,7 @@ def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -
 
 @pytest.mark.parametrize(("rejected", "rounds"), [(0, 8), (1, 9), (15, 23), (16, 24), (24, 24)])
 def test_the_budget_ends_timing_only_when_enough_rounds_count(rejected: int, rounds: int) -> None:
-    arms = ("a", BASELINE, SENTINEL)
+    arms = ("a", BASELINE, CONTROL)
     known = {name: ArmMeasurements(name, trusted=name != "a") for name in arms}
     all_rounds = [Round(dict.fromkeys(arms, 1.0), arms, "a gap" if i < rejected else None) for i in range(24)]
     ends = [
@@ -152,8 +152,8 @@ def test_an_emulated_warm_up_has_two_rounds_or_one_that_is_long(rounds: int, spe
 
 
 def test_a_candidate_that_is_the_baseline_is_never_settled() -> None:
-    arms = ("base", "a", BASELINE, SENTINEL)
-    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, SENTINEL)) for name in arms}
+    arms = ("base", "a", BASELINE, CONTROL)
+    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, CONTROL)) for name in arms}
     measured = Measurements(known, rounds=tuple(Round(dict.fromkeys(arms, 1.0), arms) for _ in range(32)))
     stop = Stop(1e9, 0.005, baseline="base")
 
@@ -162,9 +162,9 @@ def test_a_candidate_that_is_the_baseline_is_never_settled() -> None:
 
 
 def on_other_inputs(own_ms: list[float], others_ms: list[float]) -> float | None:
-    """What the measurements of an arm say about other inputs. A call of torch takes 1 ms, of the sentinel 2 ms."""
+    """What the measurements of an arm say about other inputs. A call of torch takes 1 ms, of the control 2 ms."""
     samples = [(ms, "own") for ms in own_ms] + [(ms, "normal") for ms in others_ms]
-    arms = ("a", BASELINE, SENTINEL)
+    arms = ("a", BASELINE, CONTROL)
     measured = [
         Round(dict(zip(arms, (ms, 1.0, 2.0), strict=True)), arms, distribution=drawn_from) for ms, drawn_from in samples
     ]
@@ -224,71 +224,71 @@ def test_an_order_depends_on_the_generator_alone() -> None:
 # Rejecting rounds.
 
 
-def test_a_round_with_a_disturbed_sentinel_is_rejected_with_the_reason() -> None:
-    sentinel = noisy(1.0, 0.001, 64, seed=0)
-    sentinel[10] = 1.5
-    rounds = reject_rounds(rounds_of(sentinel=sentinel, arm=[1.0] * 64), "sentinel")
-    assert [(i, r.rejected) for i, r in enumerate(rounds) if r.rejected] == [(10, "sentinel off by +50.0%")]
+def test_a_round_with_a_disturbed_control_is_rejected_with_the_reason() -> None:
+    control = noisy(1.0, 0.001, 64, seed=0)
+    control[10] = 1.5
+    rounds = reject_rounds(rounds_of(control=control, arm=[1.0] * 64), "control")
+    assert [(i, r.rejected) for i, r in enumerate(rounds) if r.rejected] == [(10, "control off by +50.0%")]
 
 
 def test_no_round_is_rejected_for_an_arm_s_own_sample() -> None:
     arm = noisy(1.0, 0.001, 64, seed=0)
     arm[10] = 50.0
-    rounds = reject_rounds(rounds_of(sentinel=noisy(1.0, 0.001, 64, seed=1), arm=arm), "sentinel")
+    rounds = reject_rounds(rounds_of(control=noisy(1.0, 0.001, 64, seed=1), arm=arm), "control")
     assert not any(r.rejected for r in rounds)
 
 
 def test_ordinary_noise_rejects_no_round() -> None:
-    rounds = rounds_of(sentinel=noisy(1.0, 0.05, 256, seed=0))
-    assert not any(r.rejected for r in reject_rounds(rounds, "sentinel"))
+    rounds = rounds_of(control=noisy(1.0, 0.05, 256, seed=0))
+    assert not any(r.rejected for r in reject_rounds(rounds, "control"))
 
 
 def test_slow_drift_rejects_no_round() -> None:
     drift = [1 + 0.0005 * max(0, i - 200) for i in range(256)]  # flat at first, 3% in the end
-    assert not any(r.rejected for r in reject_rounds(rounds_of(sentinel=drift), "sentinel"))
+    assert not any(r.rejected for r in reject_rounds(rounds_of(control=drift), "control"))
 
 
 def test_a_deviation_under_one_percent_rejects_no_round() -> None:
-    sentinel = [1.0] * 64
-    sentinel[10] = 1.009
-    assert not any(r.rejected for r in reject_rounds(rounds_of(sentinel=sentinel), "sentinel"))
+    control = [1.0] * 64
+    control[10] = 1.009
+    assert not any(r.rejected for r in reject_rounds(rounds_of(control=control), "control"))
 
 
 def test_at_most_five_percent_are_rejected_the_worst_first() -> None:
-    sentinel = noisy(1.0, 0.001, 100, seed=0)
+    control = noisy(1.0, 0.001, 100, seed=0)
     for i in range(10):
-        sentinel[10 * i] = 2.0 + i
-    rounds = reject_rounds(rounds_of(sentinel=sentinel), "sentinel")
+        control[10 * i] = 2.0 + i
+    rounds = reject_rounds(rounds_of(control=control), "control")
     assert [i for i, r in enumerate(rounds) if r.rejected] == [50, 60, 70, 80, 90]
 
 
 def test_rounds_that_arrive_rejected_use_up_the_allowance() -> None:
-    throttled = rounds_of("throttled", sentinel=[1.0] * 5)
-    sentinel = noisy(1.0, 0.001, 95, seed=0)
-    sentinel[50] = 2.0
-    rounds = reject_rounds(throttled + rounds_of(sentinel=sentinel), "sentinel")
+    throttled = rounds_of("throttled", control=[1.0] * 5)
+    control = noisy(1.0, 0.001, 95, seed=0)
+    control[50] = 2.0
+    rounds = reject_rounds(throttled + rounds_of(control=control), "control")
     assert [r.rejected for r in rounds if r.rejected] == ["throttled"] * 5
 
 
 def test_a_rejected_round_keeps_its_first_reason() -> None:
-    throttled = Round({"sentinel": 9.0}, ("sentinel",), "throttled")
-    rounds = [*rounds_of(sentinel=noisy(1.0, 0.001, 50, seed=0)), throttled]
-    assert reject_rounds(rounds, "sentinel")[-1].rejected == "throttled"
+    throttled = Round({"control": 9.0}, ("control",), "throttled")
+    rounds = [*rounds_of(control=noisy(1.0, 0.001, 50, seed=0)), throttled]
+    assert reject_rounds(rounds, "control")[-1].rejected == "throttled"
 
 
 def test_too_few_rounds_to_spare_one_are_all_kept() -> None:
-    sentinel = [1.0] * 19
-    sentinel[3] = 9.0
-    assert not any(r.rejected for r in reject_rounds(rounds_of(sentinel=sentinel), "sentinel"))
+    control = [1.0] * 19
+    control[3] = 9.0
+    assert not any(r.rejected for r in reject_rounds(rounds_of(control=control), "control"))
 
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 200))
 def test_rejecting_twice_rejects_no_more(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
-    sentinel: list[float] = np.exp(rng.standard_t(1.5, count) * 0.01).tolist()
-    once = reject_rounds(rounds_of(sentinel=sentinel), "sentinel")
-    assert reject_rounds(once, "sentinel") == once
+    control: list[float] = np.exp(rng.standard_t(1.5, count) * 0.01).tolist()
+    once = reject_rounds(rounds_of(control=control), "control")
+    assert reject_rounds(once, "control") == once
 
 
 # One arm's figures.
@@ -436,10 +436,12 @@ RUNS = 4000
 @functools.lru_cache(maxsize=1)  # tests with the same numbers follow each other
 def autocorrelated(correlation: float, seed: int, innovations: str = "normal") -> Floats:
     rng = np.random.default_rng(seed)
-    steps = rng.normal(size=(RUNS, LOOKS[-1])) if innovations == "normal" else rng.standard_t(2, (RUNS, LOOKS[-1]))
+    steps = (
+        rng.normal(size=(RUNS, ANALYSES[-1])) if innovations == "normal" else rng.standard_t(2, (RUNS, ANALYSES[-1]))
+    )
     values: Floats = np.empty_like(steps, order="F")  # filled column by column
     values[:, 0] = steps[:, 0]
-    for i in range(1, LOOKS[-1]):
+    for i in range(1, ANALYSES[-1]):
         values[:, i] = correlation * values[:, i - 1] + math.sqrt(1 - correlation**2) * steps[:, i]
     return values
 
@@ -448,7 +450,7 @@ def at_the_stop(log_ratios: Floats, half_width: float = 0.005) -> tuple[Floats, 
     """Bounds of the interval at which each run stops: the first look that is precise enough, or the last."""
     low, high = np.zeros(len(log_ratios)), np.zeros(len(log_ratios))
     going = np.ones(len(log_ratios), dtype=bool)
-    for look in LOOKS:
+    for look in ANALYSES:
         bounds = median_interval(log_ratios[going, :look])
         low[going], high[going] = bounds[0], bounds[2]
         going &= (high - low) / 2 >= half_width
@@ -491,7 +493,7 @@ def test_heavy_tails_are_covered_as_well(correlation: float) -> None:
 def test_even_the_least_favourable_look_keeps_the_promise() -> None:
     values = autocorrelated(0.0, seed=3)
     covered = np.ones(RUNS, dtype=bool)
-    for look in LOOKS:
+    for look in ANALYSES:
         low, _, high = median_interval(values[:, :look])
         covered &= (low <= 0) & (high >= 0)
     assert covered.mean() >= 0.94
@@ -503,12 +505,12 @@ def times(drift: Floats, order: str, seed: int) -> Floats:
     `drift` gives the log of the machine's slowness at each of the 2048 samples of a run.
     """
     rng = np.random.default_rng(seed)
-    noise = rng.normal(0, 0.01, (2, RUNS, LOOKS[-1]))
+    noise = rng.normal(0, 0.01, (2, RUNS, ANALYSES[-1]))
     if order == "sequential":
-        first, second = drift[..., : LOOKS[-1]], drift[..., LOOKS[-1] :]
+        first, second = drift[..., : ANALYSES[-1]], drift[..., ANALYSES[-1] :]
     else:
         first, second = drift[..., 0::2], drift[..., 1::2]
-        swap = rng.random((RUNS, LOOKS[-1])) < 0.5
+        swap = rng.random((RUNS, ANALYSES[-1])) < 0.5
         first, second = np.where(swap, second, first), np.where(swap, first, second)
     ratios: Floats = first + noise[0] - second - noise[1]
     return ratios
@@ -516,7 +518,7 @@ def times(drift: Floats, order: str, seed: int) -> Floats:
 
 def two_percent_drift(shape: str) -> Floats:
     """One drift over a run of 2048 samples, of 2% in all; random walks differ from run to run."""
-    time = np.linspace(0, 1, 2 * LOOKS[-1])
+    time = np.linspace(0, 1, 2 * ANALYSES[-1])
     if shape == "walk":
         steps = np.random.default_rng(5).normal(size=(RUNS, len(time))).cumsum(axis=1)
         walk: Floats = 0.02 * steps / np.ptp(steps, axis=1, keepdims=True)

@@ -20,7 +20,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.gated_call import Bracket
-from kernel_harness.workers.subject import Answer
+from kernel_harness.workers.worker_client import Answer
 
 
 class Multiplies:

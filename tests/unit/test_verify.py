@@ -317,7 +317,7 @@ def test_own_inputs_use_the_problem_s_tolerance() -> None:
     assert verify([x + 0.02], plain(x, tolerance=Tolerance(0.0, 0.03))).passed
 
 
-def test_own_zero_mean_inputs_do_not_convict_an_honest_sum_near_zero() -> None:
+def test_own_zero_mean_inputs_do_not_flag_an_honest_sum_near_zero() -> None:
     generator = torch.Generator().manual_seed(0)
     oracle = 90 * torch.randn(4096, dtype=torch.float64, generator=generator)
     got = (oracle + 90 * 5e-6 * torch.randn(4096, dtype=torch.float64, generator=generator)).float()

@@ -27,7 +27,7 @@ from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.worker_client import WorkerClient
 
 
 class CannotProfile(UserError):
@@ -86,27 +86,27 @@ def counted(
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)
-    subject = Subject(fork_server, device.name, Limits())
+    client = WorkerClient(fork_server, device.name, Limits())
     try:
-        subject.load(file, candidate.source, "ModelNew")
-        subject.make(problem)
+        client.load(file, candidate.source, "ModelNew")
+        client.make(problem)
         tell("calling the candidate twice")
         packed = pack(problem.inputs(0))  # as one_call.py draws them for Nsight Compute
-        subject.call(packed)
-        subject.ask(messages.BeginProfile(), messages.Done)
-        subject.call(packed)
-        described = subject.ask(messages.EndProfile(), messages.Recorded).content  # unchecked JSON of the worker
+        client.call(packed)
+        client.ask(messages.BeginProfile(), messages.Done)
+        client.call(packed)
+        described = client.ask(messages.EndProfile(), messages.Recorded).content  # unchecked JSON of the worker
         launched = _parsed(described)
-        recorded = _recorded(described, launched, subject.file)
+        recorded = _recorded(described, launched, client.file)
     except (Fault, Refused) as fault:
         again = shlex.join([*command(), "--problem", str(problem.name), "--kernel", file])
         raise CannotProfile(
             f"{fault}\nOnly a kernel that runs can be profiled. Check the kernel with: {again}"
         ) from None
     finally:
-        subject.close()
+        client.close()
     notes = (
-        {key: subject.file.translated(text) for key, text in note_of(library).items()} for library in subject.libraries
+        {key: client.file.translated(text) for key, text in note_of(library).items()} for library in client.libraries
     )
     assembled = [Assembled.parse(note) for note in notes]
     return launched, assembled, recorded

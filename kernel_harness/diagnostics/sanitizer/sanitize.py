@@ -29,7 +29,7 @@ from kernel_harness.problem.problem import Problem, Shape
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
-from kernel_harness.workers.subject import Answer, Subject
+from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 _LOG = logging.getLogger(__name__)
 # Orders in which the emulator runs blocks and threads. A number from 2 on is the seed of a random order.
@@ -246,39 +246,39 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
     report, candidate, declined = Report(), job.candidate, ""
     reference = Reference(job.problem, "cpu", None)
     limits = replace(_LIMITS, build_s=_LIMITS.build_s if job.within_s is None else _BUILD_S)
-    subject = Subject(fork_server, "cpu-sanitized", limits)
+    client = WorkerClient(fork_server, "cpu-sanitized", limits)
     try:
-        subject.load(file_name(candidate), candidate.source, "ModelNew")
+        client.load(file_name(candidate), candidate.source, "ModelNew")
         if job.within_s is not None:
-            subject.end_within(job.within_s)
+            client.end_within(job.within_s)
         for case in job.cases:
             tell(case.name)
             try:
                 with _DRAWING:
-                    subject.make(reference.at(case))
+                    client.make(reference.at(case))
                     reference.inputs(case)
-                _Trial(subject, reference, case, job).run(report, seed)
+                _Trial(client, reference, case, job).run(report, seed)
             except Refused as refusal:
                 declined = str(refusal)
         if not report.cases:
             report.fault = _DECLINES.format(declined)
     except Fault as fault:
         report.fault = f"{fault.status}: {fault.reason}"
-        report.at = _place(subject, fault.log)
+        report.at = _place(client, fault.log)
     finally:
-        subject.close()
+        client.close()
     return report
 
 
-def _place(subject: Subject, output: str) -> Place | None:
+def _place(client: WorkerClient, output: str) -> Place | None:
     """Returns the innermost line of the candidate at which its worker was when it timed out, by what it has printed."""
-    known = {str(library): library for library in subject.libraries}
+    known = {str(library): library for library in client.libraries}
     found = re.findall(r"^at (\S+)\+(0x[0-9a-f]{1,16})$", output, re.MULTILINE)
     for library, offset in ((known[name], int(address, 16)) for name, address in found if name in known):
         with suppress(OSError):
             for name, number, _ in places(library, [offset])[offset].frames:
-                file, line = subject.file.place(name, number)
-                if subject.file.owns(file):
+                file, line = client.file.place(name, number)
+                if client.file.owns(file):
                     return Place(file, line)
     return None
 
@@ -297,33 +297,33 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
     for tool in tools:
         tell(tool)
         with compute_sanitizer.WatchedWorkers(tool, fork_server, variables) as watched:
-            subject = Subject(watched, device, _LIMITS)
+            client = WorkerClient(watched, device, _LIMITS)
             try:
-                declined = _call_each(subject, reference, job, report) or declined
+                declined = _call_each(client, reference, job, report) or declined
             except Fault as fault:
                 report.fault = f"{fault.status}: {fault.reason}"
             finally:
-                log, printed = watched.log(), subject.printed
-                subject.close()
+                log, printed = watched.log(), client.printed
+                client.close()
             _LOG.info("output of %s:\n%s", tool, log)
-            report.add(compute_sanitizer.read(subject.file.translated(log), name, source, ""))
+            report.add(compute_sanitizer.read(client.file.translated(log), name, source, ""))
             report.add(compute_sanitizer.failed_assertions(printed, name, source))
     if not report.cases and not report.fault:
         report.fault = _DECLINES.format(declined)
     return report
 
 
-def _call_each(subject: Subject, reference: Reference, job: Job, report: Report) -> str:
+def _call_each(client: WorkerClient, reference: Reference, job: Job, report: Report) -> str:
     """Calls the candidate in each case, and adds the case to the report's if the candidate does not decline its shape.
 
     Returns the reason that the candidate gave for the last shape that it declined, or an empty text.
     """
     declined = ""
-    subject.load(file_name(job.candidate), job.candidate.source, "ModelNew")
+    client.load(file_name(job.candidate), job.candidate.source, "ModelNew")
     for case in job.cases:
         try:
-            subject.make(reference.at(case))
-            subject.call(reference.inputs(case))
+            client.make(reference.at(case))
+            client.call(reference.inputs(case))
             if case.name not in report.cases:
                 report.cases.append(case.name)
         except Refused as refusal:
@@ -335,7 +335,7 @@ def _call_each(subject: Subject, reference: Reference, job: Job, report: Report)
 class _Trial:
     """One case of a candidate that runs under the emulator's sanitizer. `reference` gives inputs and tolerances."""
 
-    subject: Subject
+    client: WorkerClient
     reference: Reference
     case: Case
     job: Job
@@ -376,11 +376,11 @@ class _Trial:
         return []
 
     def _call(self, packed: Packed, order: int, *, checks: bool) -> Answer:
-        self.subject.ask(messages.SanitizeNextCall(order, checks), messages.Done)
-        return self.subject.call(packed)
+        self.client.ask(messages.SanitizeNextCall(order, checks), messages.Done)
+        return self.client.call(packed)
 
     def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
-        described = self.subject.ask(messages.GetFindings(blame), messages.Recorded)
+        described = self.client.ask(messages.GetFindings(blame), messages.Recorded)
         found = read(described.content, self.case.name, self.job.candidate.source.split("\n"))
         return [f for f in found if f.kind is not Kind.INPUT_WRITTEN or not self._may_write(f)]
 

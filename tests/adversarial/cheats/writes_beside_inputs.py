@@ -1,7 +1,7 @@
 """MUTATED_INPUT: writes before the beginning of an input.
 
 Class: correctness
-Layer: canaries
+Layer: guard bytes
 """
 
 import torch

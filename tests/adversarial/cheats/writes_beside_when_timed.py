@@ -1,7 +1,7 @@
 """MUTATED_INPUT: writes before the beginning of an input, in timed calls only.
 
 Class: correctness
-Layer: canaries
+Layer: guard bytes
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Starts, keeps and replaces the worker processes of the companions: the baselines and the sentinel.
+"""Starts, keeps and replaces the worker processes of the trusted arms: the baselines and the control.
 
-Companions are called in the same rounds as the candidates, but not judged. The sentinel is a fixed piece of work. A
+Trusted arms are called in the same rounds as the candidates, but not judged. The control is a fixed piece of work. A
 process is replaced if it no longer answers, or after COHORTS_OF_A_PROCESS cohorts.
 """
 
@@ -22,15 +22,15 @@ from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
 
 COHORTS_OF_A_PROCESS = 64
-"""The number of cohorts after which the worker process of a baseline or of the sentinel is replaced.
+"""The number of cohorts after which the worker process of a baseline or of the control is replaced.
 
 The times of two processes with the same kernel differ a little for as long as the processes live. One process of the
 baseline must therefore not serve an unlimited number of cohorts.
 """
 
 
-class CompanionMissing(Exception):
-    """The error raised if the worker process of a baseline or of the sentinel cannot be started.
+class TrustedArmMissing(Exception):
+    """The error raised if the worker process of a baseline or of the control cannot be started.
 
     An example of a cause is a lack of device memory. `name` is the name of the arm. `fault` is a Fault, which has the
     status, the reason and the log.
@@ -41,18 +41,18 @@ class CompanionMissing(Exception):
         self.name, self.fault = name, fault
 
 
-class _Companion(ModelProcess):
-    """A companion's worker process, and the number of `cohorts` that it has been timed in."""
+class _TrustedArm(ModelProcess):
+    """A trusted arm's worker process, and the number of `cohorts` that it has been timed in."""
 
     cohorts = 0
 
 
-class Companions:
-    """The worker processes of the baselines and the sentinel, which are kept between cohorts and runs."""
+class TrustedArms:
+    """The worker processes of the baselines and the control, which are kept between cohorts and runs."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, _Companion] = {}
-        self._starting: dict[str, Future[_Companion]] = {}  # ahead of their first cohort
+        self._idle: dict[str, _TrustedArm] = {}
+        self._starting: dict[str, Future[_TrustedArm]] = {}  # ahead of their first cohort
 
     def start_ahead(self, run: RunContext) -> None:
         """Begins to start the missing processes of the next cohort in other threads. Does not wait for them.
@@ -65,30 +65,30 @@ class Companions:
 
     @contextmanager
     def running(self, run: RunContext) -> Iterator[list[Arm]]:
-        """Returns a context whose value is the list of the arms of the baselines and of the sentinel, for one cohort.
+        """Returns a context whose value is the list of the arms of the baselines and of the control, for one cohort.
 
         At the beginning of the context, kept worker processes are woken up, and missing ones are started. At its end, a
         process is kept if its arm has no fault and it has served fewer than COHORTS_OF_A_PROCESS cohorts. Otherwise,
-        and after an exception in the context, the process is ended. Raises CompanionMissing if a process cannot be
+        and after an exception in the context, the process is ended. Raises TrustedArmMissing if a process cannot be
         started.
         """
-        found: dict[str, _Companion] = {}
+        found: dict[str, _TrustedArm] = {}
         models = _models(run)
         try:
             for name in models:
-                if companion := self._awake(name):
-                    found[name] = companion
+                if process := self._awake(name):
+                    found[name] = process
             found |= _waited_for(_begun(run, {n: m for n, m in models.items() if n not in found}))
-            arms = [Arm(name, companion, trusted=True) for name, companion in found.items()]
+            arms = [Arm(name, process, trusted=True) for name, process in found.items()]
             yield arms
-            for arm, companion in zip(arms, found.values(), strict=True):
-                companion.cohorts += 1
-                if arm.fault is None and companion.cohorts < COHORTS_OF_A_PROCESS:
-                    self._idle[arm.name] = companion
+            for arm, process in zip(arms, found.values(), strict=True):
+                process.cohorts += 1
+                if arm.fault is None and process.cohorts < COHORTS_OF_A_PROCESS:
+                    self._idle[arm.name] = process
         finally:
-            for companion in found.values():
-                if companion not in self._idle.values():
-                    companion.close()
+            for process in found.values():
+                if process not in self._idle.values():
+                    process.close()
 
     def close(self) -> None:
         """Ends the kept worker processes, and those that `start_ahead` starts. The next cohort starts new ones."""
@@ -97,34 +97,34 @@ class Companions:
         while self._starting:
             self._starting.popitem()[1].add_done_callback(_end)
 
-    def _awake(self, name: str) -> _Companion | None:
+    def _awake(self, name: str) -> _TrustedArm | None:
         """Removes the kept process of the arm `name`, wakes it up and returns it. Returns None if it does not answer.
 
         Also returns None if no process is kept. A process that `start_ahead` has begun to start counts as kept: this
         method waits until it has started, and returns None if it cannot be started.
         """
-        companion = self._idle.pop(name, None)
+        process = self._idle.pop(name, None)
         if name in self._starting:
-            with suppress(CompanionMissing, torch.OutOfMemoryError):
-                companion = _waited_for({name: self._starting.pop(name)})[name]
-        if companion is not None:
+            with suppress(TrustedArmMissing, torch.OutOfMemoryError):
+                process = _waited_for({name: self._starting.pop(name)})[name]
+        if process is not None:
             try:
-                companion.running.ping()
+                process.running.ping()
             except Fault:
-                companion.close()
+                process.close()
                 return None
-        return companion
+        return process
 
 
 def _models(run: RunContext) -> Mapping[str, ModelSource]:
     compiled = run.settings.compiled and run.device.policy.compiles_baseline
-    return baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
+    return baselines.trusted_arms(run.problem, run.settings.baseline, compiled=compiled)
 
 
-def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[_Companion]]:
+def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[_TrustedArm]]:
     """Begins to start a worker process for each model, in a thread each. Returns the futures by the name of the arm.
 
-    A future raises CompanionMissing if its process cannot be started.
+    A future raises TrustedArmMissing if its process cannot be started.
     """
     if not models:
         return {}
@@ -136,7 +136,7 @@ def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Futu
 
 
 @phase("new baselines")
-def _waited_for(starting: Mapping[str, Future[_Companion]]) -> dict[str, _Companion]:
+def _waited_for(starting: Mapping[str, Future[_TrustedArm]]) -> dict[str, _TrustedArm]:
     """Returns the processes when all have started. If one cannot be started, ends the others and raises its error."""
     try:
         until_done(starting.values())
@@ -147,18 +147,18 @@ def _waited_for(starting: Mapping[str, Future[_Companion]]) -> dict[str, _Compan
         raise
 
 
-def _end(starting: Future[_Companion]) -> None:
+def _end(starting: Future[_TrustedArm]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().close()
 
 
-def _started(run: RunContext, name: str, model: ModelSource) -> _Companion:
+def _started(run: RunContext, name: str, model: ModelSource) -> _TrustedArm:
     run.observer.stage("", f"starting {name}")
-    companion = _Companion(model, run.new_subject, run.reference)
+    process = _TrustedArm(model, run.new_client, run.reference)
     try:
-        companion.restart()
+        process.restart()
     except Refused as refusal:
-        raise CompanionMissing(name, Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log)) from None
+        raise TrustedArmMissing(name, Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log)) from None
     except Fault as fault:
-        raise CompanionMissing(name, fault) from None
-    return companion
+        raise TrustedArmMissing(name, fault) from None
+    return process

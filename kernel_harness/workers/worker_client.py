@@ -1,4 +1,4 @@
-"""The judge's handle of a subject, which is a worker process with one model class loaded."""
+"""The judge's handle of a client, which is a worker process with one model class loaded."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Answer:
         return replace(self, outputs=(), written=replace(self.written, after={}))
 
 
-class Subject:
+class WorkerClient:
     """The judge's handle of a worker that holds one model class.
 
     Every method that sends a request to the worker raises Fault if the candidate fails. The constructor raises

@@ -1,4 +1,4 @@
-"""What a session keeps between candidates: worker processes of the baselines and the sentinel, and answers."""
+"""What a session keeps between candidates: worker processes of the baselines and the control, and answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_baselines_start_while_the_first_candidate_is_checked(
     results = [session.judge_one(RIGHT)[0] for _ in range(2)]
 
     assert all(result.status is Status.PASSED and result.timing for result in results)
-    assert sorted(started) == ["Model", "Sentinel"]
+    assert sorted(started) == ["Control", "Model"]
 
 
 def test_a_baseline_that_cannot_start_beside_the_checks_is_started_again(
