@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from kernel_harness.checking.elementwise import count
@@ -69,13 +70,10 @@ def first_mismatches(wrong: Wrong, limit: int = 5) -> tuple[Mismatch, ...]:
 
 
 def _mismatch(wrong: Wrong, flat: int) -> Mismatch:
-    index, rest = list[int](), flat
-    for size in reversed(wrong.mask.shape):
-        index.insert(0, rest % size)
-        rest //= size
-    got, expected = wrong.got[tuple(index)], wrong.expected[tuple(index)]
+    index = tuple(map(int, np.unravel_index(flat, wrong.mask.shape)))
+    got, expected = wrong.got[index], wrong.expected[index]
     if not got.is_complex():
-        return Mismatch(tuple(index), float(got), float(expected))
+        return Mismatch(index, float(got), float(expected))
     parts = torch.view_as_real(torch.stack((got, expected)).to(torch.complex128)).tolist()
     part = max((0, 1), key=lambda p: abs(parts[0][p] - parts[1][p]))
     return Mismatch((*index, part), parts[0][part], parts[1][part])
