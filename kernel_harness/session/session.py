@@ -34,7 +34,7 @@ from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, of_trial
+from kernel_harness.session.summary import of_trial
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.fork_server import ForkServer
 
@@ -84,8 +84,10 @@ class Session:
                 planned()  # a wrong name is told before the device is prepared
             environment = self._prepare_device()
             self.cases = planned()
-        facts = RunFacts(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
-        self.context = RunContext(facts, self.reference, self.observer, self.fork_server)
+        self.context = RunContext(
+            self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation,
+            reference=self.reference, observer=self.observer, fork_server=self.fork_server,
+        )  # fmt: skip
         return self
 
     def _plan(self) -> list[Case]:
@@ -202,8 +204,8 @@ class Session:
 
         `keep` gets the interim results, and `finish` those that are also returned.
         """
-        run = replace(self.context, facts=replace(self.context.facts, run=name, kernels=len(candidates)))
-        events, turn, waiting = _Events(run.facts, keep, finish), _DeviceTurn(run), dict[str, Trial]()
+        run = replace(self.context, run=name, kernels=len(candidates))
+        events, turn, waiting = _Events(run, keep, finish), _DeviceTurn(run), dict[str, Trial]()
         series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, events.settle)
 
         def take_device() -> None:
@@ -238,31 +240,31 @@ class Session:
         return events.settled
 
     def _known(self, run: RunContext, events: _Events) -> RunContext:
-        """Returns the run with what is known of the problem once a candidate has passed. Tells `events` the facts."""
+        """Returns the run with what is known of the problem once a candidate has passed. `events` gets it, too."""
         if not events.know_the_problem:
             events.know_the_problem = True
-            events.facts = replace(run.facts, problem_remarks=self.problem_remarks, lower_bound=self.lower_bound)
-        return replace(run, facts=events.facts)
+            events.run = replace(run, problem_remarks=self.problem_remarks, lower_bound=self.lower_bound)
+        return events.run
 
 
 class _Events:
     """Turns the events of a run's trials into results.
 
-    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `facts` is replaced
+    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `run` is replaced
     once the problem is known (`Session._known`).
     """
 
-    def __init__(self, facts: RunFacts, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
-        self.facts, self._keep, self._finish = facts, keep, finish
+    def __init__(self, run: RunContext, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
+        self.run, self._keep, self._finish = run, keep, finish
         self.settled: list[Result] = []
         self.know_the_problem = False
 
     def entered(self, trial: Trial) -> None:
         """Receives the news that a trial has entered a state."""
         if trial.state is State.WAITING:
-            self._keep(of_trial(self.facts, trial))
+            self._keep(of_trial(self.run, trial))
         elif trial.state is State.DONE:
-            self.settle(of_trial(self.facts, trial))
+            self.settle(of_trial(self.run, trial))
 
     def settle(self, result: Result) -> None:
         """Receives a final result."""

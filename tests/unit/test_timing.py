@@ -20,7 +20,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, Terms, timed
+from kernel_harness.session.summary import RunFacts, timed
 from kernel_harness.timing import stopping
 from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distributions
 from kernel_harness.timing.intervals import HALF_WIDTH, Comparison, Floats, Interval, compare, median_interval
@@ -72,8 +72,8 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     samples = zip([1.0, 2.0, 9.0] * 11, [1.0, 3.0, 9.0] * 11, strict=True)
     rounds = tuple(Round(dict(zip(arms, ms, strict=True)), arms) for ms in samples)
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
-    passed = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
-    result = timed(passed, cohort, Terms(None, {}), 1.0)
+    facts = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "")
+    result = timed(facts, facts.result("a", Status.PASSED, "", ""), cohort, None, 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
 
 
