@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_harness.cli.arguments import OK, add_devices, positive
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def main(parsed: argparse.Namespace) -> int:
     return OK
 
 
-class Tools:
+class Tools(Closing):
     """The tools. Each returns a text of at most _MOST_CHARACTERS: verdict, line and advice first.
 
     `device` and `budget_s` are as for the command `run`. The processes that judge are kept between the calls. An
@@ -83,10 +84,8 @@ class Tools:
         self._lock = threading.Lock()
         self._pool: EvaluatorPool | None = None
 
-    def __enter__(self) -> Tools:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Ends the processes that judge and removes the files. The end of a `with` block calls this method."""
         self._open.close()
 
     def judge(self, problem: str, source: str) -> str:

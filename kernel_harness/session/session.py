@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from kernel_harness.checking import lower_bound
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
 from kernel_harness.core.phases import phase
@@ -43,7 +43,7 @@ from kernel_harness.workers.fork_server import ForkServer
 MOST_AT_ONCE = 32
 
 
-class Session:
+class Session(Closing):
     """What the runs of one problem on one device share: the fork server, the reference, the cases, the baselines.
 
     A Session is a context manager. At the end of the context it ends every process that it started. Worker processes
@@ -103,9 +103,8 @@ class Session:
         self.fork_server.prepare(self.device.name, self._hidden)
         return environment
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends every process that this session started. The end of a `with` block calls this method."""
         self.free_memory()
         if self._owns_fork_server:
             self.fork_server.close()
