@@ -14,10 +14,9 @@ import torch
 from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.compared import NEARNESS, Compared, Expectation
 from kernel_harness.checking.elementwise import Limit, all_finite, count, exceeds, non_finite_mismatch
-from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.limits import Limits, beyond, is_tail, limits_of, repeat_limits, scaled_limit
 from kernel_harness.checking.patterns import Pattern, describe
-from kernel_harness.checking.wrong_elements import Mismatch, Wrong, first_mismatches
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, Wrong, error_map, first_mismatches
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.input_memory import unequal

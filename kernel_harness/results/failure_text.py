@@ -8,9 +8,8 @@ from itertools import pairwise
 
 from tabulate import tabulate
 
-from kernel_harness.checking.error_map import ErrorMap, cell_count
 from kernel_harness.checking.verify import Check
-from kernel_harness.checking.wrong_elements import Mismatch
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, cell_count
 from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.results.record import Result
