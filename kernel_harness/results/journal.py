@@ -40,13 +40,11 @@ def writing(path: Path, other: str = "folder with --results") -> Iterator[None]:
         ) from None
 
 
-def results_folder(results: Path, problem: str, label: str) -> Path:
-    """Returns the folder for the results of the problem named `problem` on the device with the label `label`."""
-    return results / problem / label
-
-
 class Journal:
-    """The stored results of one problem on one device: the file `runs.jsonl` (or `name`) in `folder`."""
+    """The stored results of one problem on one device: the file `runs.jsonl` (or `name`) in `folder`.
+
+    In a folder of results, `folder` is `<problem>/<label>`, where `<label>` is the label of the device.
+    """
 
     def __init__(self, folder: Path, name: str = "runs.jsonl") -> None:
         self.path = folder / name

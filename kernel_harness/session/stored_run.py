@@ -15,7 +15,7 @@ from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import leaderboard
-from kernel_harness.results.journal import Journal, results_folder
+from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
 from kernel_harness.session.reproduce import kernel_file
 from kernel_harness.session.run import Observer
@@ -66,7 +66,7 @@ class StoredRun(Closing):
         check_baseline(settings.baseline, emulated=device.emulated, kernels=names)
         self.shape = sized.shape
         sized.check_inputs()
-        self.journal = Journal(results_folder(settings.results, sized.name, device.label))
+        self.journal = Journal(settings.results / sized.name / device.label)
         self.journal.check_writable()
         self.stored: set[str] = set()
         self._session = Session(sized, device, settings, observer, fork_server, [settings.results])
