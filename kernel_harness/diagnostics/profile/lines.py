@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded, Work
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
 from kernel_harness.diagnostics.profile.resources import LANES
-from kernel_harness.diagnostics.profile.work import Work
 
 _LONGEST_TEXT = 48
 _GLOBAL = (
