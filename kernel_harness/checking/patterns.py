@@ -38,6 +38,11 @@ class Pattern:
     text: str = ""
     advice: str = ""
 
+    @staticmethod
+    def of_answer(how: str, advice: str) -> Pattern:
+        """Returns the Pattern of an output that is the reference's answer, with the change that `how` names."""
+        return Pattern(f"The output is the reference's answer {how}.", advice)
+
 
 def describe(wrong: Wrong) -> Pattern:
     """Returns the Pattern that the wrong elements form: a sentence that describes it, and advice.
