@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tabulate import tabulate
+
 # Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
 _MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
 # If a cell begins with one of these characters, a spreadsheet takes the cell for a formula.
@@ -37,6 +39,19 @@ def _csv_cell(cell: Any) -> Any:
 def markdown(text: str) -> str:
     """Returns the text on one line with its markup characters escaped, for a cell of a Markdown table."""
     return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], style: str = "simple", align: Sequence[str] | None = None
+) -> str:
+    """Returns a table as text in `style`, the name of a table format of the package `tabulate`.
+
+    `align` has "left" or "right" for each column; None stands for the left of all. A cell None is empty. In the style
+    "github", the markup characters of the cells are escaped.
+    """
+    if style == "github":
+        rows = [["" if cell is None else markdown(str(cell)) for cell in row] for row in rows]
+    return str(tabulate([*rows], headers, tablefmt=style, colalign=align, disable_numparse=True))
 
 
 def ratio(value: float) -> str:

@@ -10,11 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from tabulate import tabulate
-
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.problem import shape_text
-from kernel_harness.results.cells import markdown, number
+from kernel_harness.results.cells import number, table
 from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
@@ -303,9 +301,7 @@ def _table(outcome: Outcome, style: str) -> str:
     align = ["left", "right", "right", "left", "right", "left", "left"]
     if not any(row.note for row in outcome.rows):
         headers, align, rows = headers[:-1], align[:-1], [row[:-1] for row in rows]
-    if style == "github":
-        rows = [list(map(markdown, row)) for row in rows]
-    return str(tabulate(rows, headers, tablefmt=style, colalign=align, disable_numparse=True))
+    return table(headers, rows, style, align)
 
 
 def _remarks(outcome: Outcome) -> list[str]:
