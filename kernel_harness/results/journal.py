@@ -13,7 +13,7 @@ from functools import cache
 from io import FileIO
 from pathlib import Path
 
-from kernel_harness.core.atomic_file import replace_bytes
+from kernel_harness.core.atomic_file import replace_bytes, replace_text
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import NotARecord, Result, from_line, to_line
 
@@ -38,6 +38,12 @@ def writing(path: Path, other: str = "folder with --results") -> Iterator[None]:
             f"{path} cannot be written: {error.strerror or error}. What it contained is unchanged. "
             f"{'Free some space, or name' if full else 'Name'} another {other}."
         ) from None
+
+
+def write(path: Path, text: str, other: str = "folder with --results") -> None:
+    """Replaces the content of a file by `text`, atomically. Raises Unwritable (`writing`) if it cannot be written."""
+    with writing(path, other):
+        replace_text(path, text)
 
 
 class Journal:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import cells, roofline
 from kernel_harness.results.cells import csv, markdown, memory_text, number, ratio
-from kernel_harness.results.journal import writing
+from kernel_harness.results.journal import write
 from kernel_harness.results.record import Result
 
 Row = Mapping[str, Any]
@@ -379,6 +378,5 @@ def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     reasons = [(row["kernel"], row["status"], row["reason"]) for row in table if row["reason"] is not None]
     text = document(title, render(table, "github"), reasons)
     for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(COLUMNS, table))):
-        with writing(folder / name):
-            replace_text(folder / name, content)
+        write(folder / name, content)
     return folder / f"{stem}.csv"

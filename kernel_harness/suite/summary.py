@@ -11,10 +11,10 @@ from typing import Any
 
 import pandas as pd
 
-from kernel_harness.core.atomic_file import replace_bytes, replace_text
+from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import UserError
 from kernel_harness.results.cells import csv, ratio, table
-from kernel_harness.results.journal import writing
+from kernel_harness.results.journal import write, writing
 from kernel_harness.suite import collection, figures
 from kernel_harness.suite.device_worker import SuiteProblem
 from kernel_harness.suite.figures import Figure
@@ -173,11 +173,9 @@ def save(folder: Path, summary: Summary) -> Path:
         "candidates.csv": candidate_rows(summary),
     }  # fmt: skip
     for name, frame in tables.items():
-        with writing(folder / name):
-            replace_text(folder / name, csv(list(frame), frame.to_dict("records")))
+        write(folder / name, csv(list(frame), frame.to_dict("records")))
     path = folder / "summary.md"
-    with writing(path):
-        replace_text(path, text(summary))
+    write(path, text(summary))
     return path
 
 
