@@ -184,6 +184,7 @@ def _verdict(result: Result) -> str:
 
 def _with_interval(found: Interval) -> str:
     """Returns an estimate with its 95% interval, which is missing where there were too few rounds."""
-    if found.low is None or found.high is None:
-        return f"{found.estimate:.4g} (no interval: too few rounds)"
-    return f"{found.estimate:.4g} (95% interval: {found.low:.4g} to {found.high:.4g})"
+    from kernel_harness.results.cells import bounds
+
+    within = bounds(found, "{:.4g}".format, " to ")
+    return f"{found.estimate:.4g} ({f'95% interval: {within}' if within else 'no interval: too few rounds'})"

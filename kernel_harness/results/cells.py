@@ -6,10 +6,12 @@ import csv as csv_module
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
+
+from kernel_harness.timing.intervals import Interval
 
 # Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
 _MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
@@ -60,6 +62,11 @@ def ratio(value: float) -> str:
     Near 1, the third decimal tells whether the speedup is different from 1.
     """
     return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.3g}"
+
+
+def bounds(found: Interval, text: Callable[[float], str], between: str = " - ") -> str:
+    """Returns the bounds of an interval, such as `0.98 - 1.07`, each as `text` writes it; empty if it has none."""
+    return between.join(text(end) for end in (found.low, found.high) if end is not None)
 
 
 def number(value: Any, form: str) -> str:

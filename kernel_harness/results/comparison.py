@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.problem import shape_text
-from kernel_harness.results.cells import number, table
+from kernel_harness.results.cells import bounds, number, table
 from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
@@ -352,5 +352,4 @@ def _ms(result: Result) -> float | None:
 def _interval(ratio: Interval | None) -> tuple[str, str]:
     if ratio is None:
         return "", ""
-    bounds = f"{ratio.low:#.4g} - {ratio.high:#.4g}" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.estimate:#.4g}x", bounds
+    return f"{ratio.estimate:#.4g}x", bounds(ratio, "{:#.4g}".format)
