@@ -121,7 +121,8 @@ def render(
 
     rows = page.rows(one)
     values: dict[str, Any] = dict(
-        problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
+        problem=problem.name, about=problem.title, device=device,
+        device_name=" and ".join(sorted({result.device for result in one.latest.values()})),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
         measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
@@ -134,7 +135,7 @@ def render(
             "history": pictures.history(one), "revisions": pictures.revisions(one),
             "sizes": pictures.sizes(one, everything),
         },
-        failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
+        failures=[r for r in one.latest.values() if not r.passed], advice=failure_text.advice,
         above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",
         map_spans=page.map_spans, runs=page.runs(one), environment=page.environment(one),
     )  # fmt: skip
@@ -177,14 +178,6 @@ def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
 
 def _stem(name: str, shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
     return re.sub("^leaderboard", name, leaderboard.file_stem(shape, usual))
-
-
-def _first_line(problem: Problem) -> str:
-    return (problem.module.__doc__ or "").strip().split("\n")[0]
-
-
-def _device_name(one: Page) -> str:
-    return " and ".join(sorted({result.device for result in one.latest.values()}))
 
 
 def _kernels(
