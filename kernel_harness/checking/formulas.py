@@ -15,7 +15,6 @@ from typing import Any, TypeGuard
 import torch
 from torch.nn import functional
 
-from kernel_harness.checking.patterns import Pattern
 from kernel_harness.problem.torch_modes import FunctionMode
 
 Call = Callable[..., Any]
@@ -24,14 +23,15 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that may take the place of the reference's. `pattern` is the message about an output that has it.
+    """A formula that may take the place of the reference's.
 
-    `functions` are the functions of torch that the formula replaces. `compute` gets one of them, and its positional and
-    named arguments. `compute` returns the result by the formula, or NotImplemented if the formula has no meaning for
-    this call.
+    `how` says how the reference's answer then changes, and `advice` where to look in the kernel. `functions` are the
+    functions of torch that the formula replaces. `compute` gets one of them, and its positional and named arguments.
+    `compute` returns the result by the formula, or NotImplemented if the formula has no meaning for this call.
     """
 
-    pattern: Pattern
+    how: str
+    advice: str
     functions: frozenset[Call]
     compute: Callable[[Call, tuple[Any, ...], Arguments], Any]
 
@@ -188,140 +188,95 @@ def _by_logistic(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
     return args[0] * torch.sigmoid(1.702 * args[0])
 
 
+def _called(*names: str) -> frozenset[Call]:
+    """Returns the functions of these names in torch, in torch.Tensor and in torch.nn.functional."""
+    found = (getattr(place, name, None) for name in names for place in (torch, torch.Tensor, functional))
+    return frozenset(function for function in found if function is not None)
+
+
 # Functions along one dimension, whose results have the shape of their argument.
-_ALONG: frozenset[Call] = frozenset({
-    torch.softmax, functional.softmax, torch.Tensor.softmax, functional.softmin, torch.log_softmax,
-    functional.log_softmax, torch.Tensor.log_softmax, torch.cumsum, torch.Tensor.cumsum, torch.cumprod,
-    torch.Tensor.cumprod, functional.normalize,
-})  # fmt: skip
+_ALONG = _called("softmax", "softmin", "log_softmax", "cumsum", "cumprod", "normalize")
 _WHERE: frozenset[Call] = frozenset({torch.where})
-_FILLS: frozenset[Call] = frozenset({torch.masked_fill, torch.Tensor.masked_fill, torch.Tensor.masked_fill_})
-_TRIANGLES: frozenset[Call] = frozenset({torch.tril, torch.triu, torch.Tensor.tril, torch.Tensor.triu})
+_TRIANGLES = _called("tril", "triu")
 # Functions that reduce one dimension.
-_REDUCING: frozenset[Call] = frozenset({
-    torch.sum, torch.Tensor.sum, torch.mean, torch.Tensor.mean, torch.amax, torch.Tensor.amax, torch.amin,
-    torch.Tensor.amin, torch.max, torch.Tensor.max, torch.min, torch.Tensor.min, torch.logsumexp,
-    torch.Tensor.logsumexp, torch.prod, torch.Tensor.prod, torch.var, torch.Tensor.var, torch.std, torch.Tensor.std,
-    torch.norm, torch.Tensor.norm,
-})  # fmt: skip
-_EXPONENTIALS: frozenset[Call] = frozenset({
-    torch.exp, torch.Tensor.exp, torch.softmax, functional.softmax, torch.Tensor.softmax, torch.log_softmax,
-    functional.log_softmax, torch.Tensor.log_softmax, torch.sigmoid, torch.Tensor.sigmoid, functional.silu,
-})  # fmt: skip
+_REDUCING = _called("sum", "mean", "amax", "amin", "max", "min", "logsumexp", "prod", "var", "std", "norm")
 _DIMENSION = "check along which dimension the kernel's loop runs, and the stride between its elements"
-_VARIANCES: frozenset[Call] = frozenset({
-    torch.var, torch.std, torch.Tensor.var, torch.Tensor.std, torch.var_mean, torch.std_mean,
-})  # fmt: skip
+_VARIANCES = _called("var", "std", "var_mean", "std_mean")
+_AS_GELU = "compute GELU as the reference does: nn.GELU() and F.gelu(x) are 0.5 * x * (1 + erf(x / sqrt(2)))"
 
 FORMULAS = (
     Formula(
-        Pattern(
-            "The output is the reference's answer with the other formula of GELU (by tanh in place of erf, or by erf "
-            "in place of tanh).",
-            "compute GELU as the reference does: nn.GELU() and F.gelu(x) are 0.5 * x * (1 + erf(x / sqrt(2)))",
-        ),
+        "with the other formula of GELU (by tanh in place of erf, or by erf in place of tanh)",
+        _AS_GELU,
         frozenset({functional.gelu}),
         _gelu,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with BatchNorm's running statistics in place of those of the batch, "
-            "or the other way round.",
-            "normalize as the reference does: a model is in training mode unless it calls eval(), so the mean and the "
-            "variance are those of the batch",
-        ),
+        "with BatchNorm's running statistics in place of those of the batch, or the other way round",
+        "normalize as the reference does: a model is in training mode unless it calls eval(), so the mean and the "
+        "variance are those of the batch",
         frozenset({functional.batch_norm}),
         _running_statistics,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with n - 1 in place of n as the divisor of the variance.",
-            "divide the sum of squares by the number of elements, as torch's norms do",
-        ),
+        "with n - 1 in place of n as the divisor of the variance",
+        "divide the sum of squares by the number of elements, as torch's norms do",
         frozenset(_NORMALIZED),
         _sample_variance,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with n in place of n - 1 as the divisor in var() or std().",
-            "divide the sum of squares by n - 1, as var() and std() do unless they get correction=0",
-        ),
+        "with n in place of n - 1 as the divisor in var() or std()",
+        "divide the sum of squares by n - 1, as var() and std() do unless they get correction=0",
         _VARIANCES,
         partial(_other_divisor, by_n=False),
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with n - 1 in place of n as the divisor in var() or std().",
-            "divide the sum of squares by n, because the reference passes unbiased=False or correction=0",
-        ),
+        "with n - 1 in place of n as the divisor in var() or std()",
+        "divide the sum of squares by n, because the reference passes unbiased=False or correction=0",
         _VARIANCES,
         partial(_other_divisor, by_n=True),
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with a slope of 0.01 in LeakyReLU.",
-            "pass the slope of the reference's LeakyReLU to the kernel",
-        ),
+        "with a slope of 0.01 in LeakyReLU",
+        "pass the slope of the reference's LeakyReLU to the kernel",
         frozenset({functional.leaky_relu}),
         _usual_slope,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with the zeros of the padding counted in the mean of the pooling, or "
-            "not counted.",
-            "divide as the reference does: count_include_pad is True unless it is given",
-        ),
+        "with the zeros of the padding counted in the mean of the pooling, or not counted",
+        "divide as the reference does: count_include_pad is True unless it is given",
         frozenset({functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d}),
         _padding,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with n - 1 in place of n as the divisor of a mean, such as that of "
-            "squares.",
-            "divide the sum by the number of elements, as mean() does",
-        ),
-        frozenset({torch.mean, torch.Tensor.mean}),
+        "with n - 1 in place of n as the divisor of a mean, such as that of squares",
+        "divide the sum by the number of elements, as mean() does",
+        _called("mean"),
         _divided_by_less,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer with powers of 2 in place of powers of e.",
-            "multiply the argument of exp2f by log2(e) = 1.44269504, or call expf",
-        ),
-        _EXPONENTIALS,
+        "with powers of 2 in place of powers of e",
+        "multiply the argument of exp2f by log2(e) = 1.44269504, or call expf",
+        _called("exp", "softmax", "log_softmax", "sigmoid", "silu"),
         _base_two,
     ),
+    Formula("with x * sigmoid(1.702 * x) in place of GELU", _AS_GELU, frozenset({functional.gelu}), _by_logistic),
     Formula(
-        Pattern(
-            "The output is the reference's answer with x * sigmoid(1.702 * x) in place of GELU.",
-            "compute GELU as the reference does: nn.GELU() and F.gelu(x) are 0.5 * x * (1 + erf(x / sqrt(2)))",
-        ),
-        frozenset({functional.gelu}),
-        _by_logistic,
-    ),
-    Formula(
-        Pattern(
-            "The output is the reference's answer with 0 in place of eps.",
-            "add eps to the variance before the square root, as the reference's norm does: rsqrtf(variance + eps)",
-        ),
+        "with 0 in place of eps",
+        "add eps to the variance before the square root, as the reference's norm does: rsqrtf(variance + eps)",
         frozenset({*_NORMALIZED, functional.rms_norm}),
         _without_eps,
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer without the causal mask.",
-            "leave out the keys behind the query: those with a larger index, where is_causal is True",
-        ),
+        "without the causal mask",
+        "leave out the keys behind the query: those with a larger index, where is_causal is True",
         frozenset({functional.scaled_dot_product_attention}),
         _not_causal,
     ),
     *(
         Formula(
-            Pattern(
-                "The output is the reference's answer with a triangle whose diagonal is one place further "
-                f"{'right' if by > 0 else 'left'}.",
-                "check the comparison of row and column, such as column <= row for tril(): the diagonal belongs to it",
-            ),
+            f"with a triangle whose diagonal is one place further {'right' if by > 0 else 'left'}",
+            "check the comparison of row and column, such as column <= row for tril(): the diagonal belongs to it",
             _TRIANGLES,
             partial(_other_diagonal, by=by),
         )
@@ -329,17 +284,16 @@ FORMULAS = (
     ),
     *(
         Formula(
-            Pattern("The output is the reference's answer along another dimension than the reference's.", _DIMENSION),
+            "along another dimension than the reference's",
+            _DIMENSION,
             _ALONG | _REDUCING,
             partial(_other_dimension, step=step),
         )
         for step in (1, 2, 3)
     ),
     Formula(
-        Pattern(
-            "The output is the reference's answer along runs in memory that are as long as the other dimension.",
-            f"{_DIMENSION}: the kernel takes the number of rows for the length of a row",
-        ),
+        "along runs in memory that are as long as the other dimension",
+        f"{_DIMENSION}: the kernel takes the number of rows for the length of a row",
         _ALONG,
         _as_if_transposed,
     ),
@@ -348,12 +302,10 @@ FORMULAS = (
 
 INVERTED_MASKS = (
     Formula(
-        Pattern(
-            "The output is the reference's answer with its mask read the other way round.",
-            "check which elements the mask leaves out: masked_fill() fills where it is True, and attention leaves out "
-            "where it is False",
-        ),
-        frozenset({*_WHERE, *_FILLS, functional.scaled_dot_product_attention}),
+        "with its mask read the other way round",
+        "check which elements the mask leaves out: masked_fill() fills where it is True, and attention leaves out "
+        "where it is False",
+        _WHERE | _called("masked_fill", "masked_fill_", "scaled_dot_product_attention"),
         _inverted,
     ),
 )

@@ -43,17 +43,20 @@ _MOST_SWAPS = 40
 
 @dataclass(frozen=True)
 class _Swap:
-    """A mistake that replaces inputs or parameters: `changed` maps indices in `Replay.sources` to the new tensors."""
+    """A mistake that replaces inputs or parameters: `changed` maps indices in `Replay.sources` to the new tensors.
 
-    pattern: Pattern
+    `how` and `advice` are those of `Pattern.of_answer`.
+    """
+
+    how: str
+    advice: str
     changed: Mapping[int, torch.Tensor]
 
 
-def _left_out_pattern(name: str, value: str) -> Pattern:
-    return Pattern(
-        f"The output is the reference's answer with {value} in place of {name}.",
-        f"check that forward gets {name} and passes it to the kernel, and that the kernel reads it",
-    )
+def _left_out_words(name: str, value: str) -> tuple[str, str]:
+    """Returns the arguments of `Pattern.of_answer` where `value` takes the place of `name`."""
+    reads = f"check that forward gets {name} and passes it to the kernel, and that the kernel reads it"
+    return f"with {value} in place of {name}", reads
 
 
 def find(
@@ -172,7 +175,7 @@ def _by_formulas(replay: Replay, formulas: Sequence[Formula]) -> Iterator[tuple[
     """Yields the Pattern of each formula that fits, and the reference's outputs in float64 with this formula."""
     for formula in replay.fitting(formulas):
         with suppress(RuntimeError, IndexError):  # the result of another formula may not suit what follows
-            yield formula.pattern, replay.outputs(formula=formula)
+            yield Pattern.of_answer(formula.how, formula.advice), replay.outputs(formula=formula)
 
 
 def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
@@ -184,10 +187,10 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
     inputs = [i for i, source in enumerate(sources) if not source.is_parameter]
     parameters = [i for i, source in enumerate(sources) if source.is_parameter]
     for (at, name), value in product(replay.scalars.items(), (1.0, 0.0)):
-        yield _left_out_pattern(name, f"{value:g}"), replay.outputs(scalar=(at, value))
+        yield Pattern.of_answer(*_left_out_words(name, f"{value:g}")), replay.outputs(scalar=(at, value))
     for swap in chain(_left_out(sources, inputs), _transposed(sources, inputs, 1)):
         with suppress(RuntimeError, IndexError):  # such an index, for example, may be out of range
-            yield swap.pattern, replay.outputs(swap.changed)
+            yield Pattern.of_answer(swap.how, swap.advice), replay.outputs(swap.changed)
     # In a network that is too slow, a mistake could be found in the first few of its hundreds of parameters only.
     if not replay.affords(2 * len(parameters)):
         raise TimeoutError(
@@ -199,7 +202,7 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
     )
     more = chain(_exchanged(sources), _transposed(sources, [*inputs, *parameters], 2))
     for swap in islice(chain(first, more), _MOST_SWAPS):
-        yield swap.pattern, replay.outputs(swap.changed)
+        yield Pattern.of_answer(swap.how, swap.advice), replay.outputs(swap.changed)
 
 
 def _gives(
@@ -236,14 +239,12 @@ def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
     for i in of:
         name, tensor = sources[i].name, sources[i].tensor
         is_bool = tensor.dtype is torch.bool
-        yield _Swap(_left_out_pattern(name, "False" if is_bool else "0"), {i: torch.zeros_like(tensor)})
+        yield _Swap(*_left_out_words(name, "False" if is_bool else "0"), {i: torch.zeros_like(tensor)})
         if is_bool:
-            yield _Swap(_left_out_pattern(name, "True"), {i: torch.ones_like(tensor)})
+            yield _Swap(*_left_out_words(name, "True"), {i: torch.ones_like(tensor)})
             yield _Swap(
-                Pattern(
-                    f"The output is the reference's answer with {name} read the other way round.",
-                    f"check what the kernel does where {name} is True, and where it is False",
-                ),
+                f"with {name} read the other way round",
+                f"check what the kernel does where {name} is True, and where it is False",
                 {i: ~tensor},
             )
 
@@ -255,10 +256,8 @@ def _transposed(sources: Sequence[Source], of: Sequence[int], count: int) -> Ite
         names = [sources[i].name for i in chosen]
         which = "its last two indices" if count == 1 else "the last two indices of each"
         yield _Swap(
-            Pattern(
-                f"The output is the reference's answer for {' and '.join(names)} read with {which} swapped.",
-                f"check the address of the load: {'; '.join(_address(sources[i]) for i in chosen)}",
-            ),
+            f"for {' and '.join(names)} read with {which} swapped",
+            f"check the address of the load: {'; '.join(_address(sources[i]) for i in chosen)}",
             {i: _misread(sources[i].tensor) for i in chosen},
         )
 
@@ -291,20 +290,16 @@ def _of_convolutions(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_
         first, second, *kernel = tensor.shape
         if min(first, second) > 1:
             yield _Swap(
-                Pattern(
-                    f"The output is the reference's answer for {name} read with its first two indices swapped.",
-                    f"check the address of the load: the kernel [i, j] of {name} begins at (i * {second} + j) * "
-                    f"{math.prod(kernel)}",
-                ),
+                f"for {name} read with its first two indices swapped",
+                f"check the address of the load: the kernel [i, j] of {name} begins at (i * {second} + j) * "
+                f"{math.prod(kernel)}",
                 {i: tensor.reshape(second, first, *kernel).transpose(0, 1).clone()},
             )
         if max(kernel) > 1:
             yield _Swap(
-                Pattern(
-                    f"The output is the reference's answer with each kernel of {name} mirrored.",
-                    "check the signs in the indices: a convolution of torch multiplies input [y + ky, x + kx] by "
-                    "weight [ky, kx], and a transposed one adds to output [y + ky, x + kx]",
-                ),
+                f"with each kernel of {name} mirrored",
+                "check the signs in the indices: a convolution of torch multiplies input [y + ky, x + kx] by "
+                "weight [ky, kx], and a transposed one adds to output [y + ky, x + kx]",
                 {i: tensor.flip(tuple(range(2, tensor.ndim)))},
             )
 
@@ -315,10 +310,8 @@ def _exchanged(sources: Sequence[Source]) -> Iterator[_Swap]:
         one, other = sources[i], sources[j]
         if one.tensor.shape == other.tensor.shape and one.tensor.dtype == other.tensor.dtype:
             yield _Swap(
-                Pattern(
-                    f"The output is the reference's answer with {one.name} and {other.name} exchanged.",
-                    f"check the order of the arguments, from forward to the kernel: {one.name} and {other.name} have "
-                    "the same shape and are not interchangeable",
-                ),
+                f"with {one.name} and {other.name} exchanged",
+                f"check the order of the arguments, from forward to the kernel: {one.name} and {other.name} have "
+                "the same shape and are not interchangeable",
                 {i: other.tensor.clone(), j: one.tensor.clone()},
             )

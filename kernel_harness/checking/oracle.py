@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking import batch_slices
 from kernel_harness.checking.reference_model import (
     is_out_of_memory,
     key_of,
@@ -25,6 +24,7 @@ from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.precision import Change
 from kernel_harness.device import device_memory
+from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem import float64
@@ -128,7 +128,7 @@ class Float64:
         BatchNorm does. So the slices' float32 outputs must be `expected`, in every bit.
         """
         key, held = key_of(problem), [*packed.tensors, *expected]
-        slices = batch_slices.of(held, _SLICED_BYTES)
+        slices = _batch_slices(held, _SLICED_BYTES)
         if not expected or not slices or key in self._not_in_slices:
             return ()
         needed = _WHOLE * sum(tensor.nbytes for tensor in held)
@@ -184,7 +184,7 @@ class Float64:
             def call(model: Any) -> Sequence[torch.Tensor]:
                 if not slices:
                     return outputs(model, None)
-                return batch_slices.put_together(slices, partial(outputs, model), on_host=self._runs.is_short(problem))
+                return _put_together(slices, partial(outputs, model), on_host=self._runs.is_short(problem))
 
             if change is not None:
                 return tuple(call(made()))
@@ -207,3 +207,39 @@ def _change_weights(model: Any, change: Change) -> None:
         for tensor in [*model.parameters(), *model.buffers()]:
             if tensor.ndim > 1:
                 tensor.copy_(change(tensor))
+
+
+def _batch_slices(tensors: Sequence[torch.Tensor], most_bytes: int) -> list[slice]:
+    """Returns slices of the batch. The parts of all `tensors` in a slice take at most `most_bytes` or have length 1.
+
+    `tensors` are the inputs and outputs of a call. Returns an empty list if they take at most `most_bytes` together, if
+    their first dimensions differ, or if the batch has fewer than two elements.
+    """
+    nbytes, lengths = sum(tensor.nbytes for tensor in tensors), {tensor.shape[:1].numel() for tensor in tensors}
+    if nbytes <= most_bytes or len(lengths) != 1:
+        return []
+    (batch,) = lengths
+    rows = max(1, batch * most_bytes // nbytes)
+    return [slice(start, min(start + rows, batch)) for start in range(0, batch, rows)] if batch > 1 else []
+
+
+def _put_together(
+    slices: Sequence[slice], outputs: Callable[[slice], Sequence[torch.Tensor]], *, on_host: bool
+) -> Sequence[torch.Tensor]:
+    """Returns the outputs for a whole batch: calls `outputs` for each slice, and joins the results.
+
+    `slices` are in order and cover the batch. The result is in the host's memory if `on_host`, else on the device of
+    the tensors that `outputs` returns. Raises ValueError if the first dimension of an output is not as long as its
+    slice, and EnvironmentLacking if the host has too little memory.
+    """
+    whole: list[torch.Tensor] = []
+    for part in slices:
+        for i, output in enumerate(outputs(part)):
+            if output.shape[:1] != (part.stop - part.start,):
+                raise ValueError("an output has another length than the inputs")
+            if len(whole) == i:
+                shape = (slices[-1].stop, *output.shape[1:])
+                like = output.new_empty(shape, device="meta" if on_host else None)
+                whole.append(host_memory(like) if on_host else like)
+            whole[i][part] = output
+    return whole

@@ -16,6 +16,7 @@ from itertools import pairwise
 import torch
 
 from kernel_harness.checking.wrong_elements import Wrong
+from kernel_harness.core.precision import is_inexact
 
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
@@ -36,6 +37,11 @@ class Pattern:
 
     text: str = ""
     advice: str = ""
+
+    @staticmethod
+    def of_answer(how: str, advice: str) -> Pattern:
+        """Returns the Pattern of an output that is the reference's answer, with the change that `how` names."""
+        return Pattern(f"The output is the reference's answer {how}.", advice)
 
 
 def describe(wrong: Wrong) -> Pattern:
@@ -329,15 +335,11 @@ def _all_equal(tensor: torch.Tensor) -> bool:
 
 
 def _agree(wrong: Wrong, left: torch.Tensor, right: torch.Tensor) -> bool:
-    if not _inexact(left):
+    if not is_inexact(left.dtype):
         return bool(torch.equal(left, right))
     finite = wrong.expected[wrong.expected.isfinite()]
     limit = 1e-3 * float(finite.abs().max()) if finite.numel() else 0.0
     return bool(torch.isclose(left, right, rtol=1e-3, atol=1e-2 * limit, equal_nan=True).all())
-
-
-def _inexact(tensor: torch.Tensor) -> bool:
-    return bool(tensor.is_floating_point() or tensor.is_complex())
 
 
 def _unit(wrong: Wrong, axis: int) -> str:

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from kernel_harness.checking import operators
+from kernel_harness.checking.compared import FEW, MANY
 from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.plan import derived_seed
 from kernel_harness.checking.reference_model import (
@@ -41,9 +42,6 @@ _AMPLE_ON_HOST = 6
 # Models that no call changes are kept between calls while they take at most this share of the free memory: those in
 # float32 and those in float64 each.
 _MODELS_SHARE = 1 / 8
-# Inputs are sparse where the reference computes at most _FEW numbers from more than _MANY times as many bytes. In such
-# a sum, a number that is left out makes a difference far below the tolerance.
-_FEW, _MANY = 64, 1024
 
 
 @dataclass
@@ -102,7 +100,7 @@ class ReferenceRuns(ABC):
         """Returns the outputs of the reference for newly drawn inputs, and stores facts about the call.
 
         The facts are the size of the outputs in bytes, whether the call may have changed the model, whether the
-        reference sums up many numbers (`_MANY`), and whether the device is short of memory for this shape (`_AMPLE`).
+        reference sums up many numbers (`MANY`), and whether the device is short of memory for this shape (`_AMPLE`).
         """
         self.make_room()
         inputs = placed(self.drawn(problem, seed, distribution), self.device)
@@ -113,8 +111,9 @@ class ReferenceRuns(ABC):
         facts, output_bytes = self._facts(problem), sum(output.nbytes for output in outputs)
         facts.output_bytes, facts.views = output_bytes, views
         self.note_sums(problem, outputs)
-        few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
-        facts.sums_up = few and input_bytes > _MANY * output_bytes
+        few = sum(output.numel() for output in outputs) <= FEW and all(o.is_floating_point() for o in outputs)
+        # Inputs are sparse then: a number that is left out makes a difference far below the tolerance.
+        facts.sums_up = few and input_bytes > MANY * output_bytes
         needed = input_bytes + output_bytes
         short = self._free is not None and _AMPLE * needed > max(self._free, device_memory.usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
@@ -146,7 +145,7 @@ class ReferenceRuns(ABC):
         return self._facts(problem).kept_outputs
 
     def sums_up(self, problem: Problem) -> bool | None:
-        """Returns whether a trial has shown that the reference sums up many numbers (`_MANY`); None without a trial."""
+        """Returns whether a trial has shown that the reference sums up many numbers (`MANY`); None without a trial."""
         return self._facts(problem).sums_up
 
     def note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:

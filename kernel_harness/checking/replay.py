@@ -56,7 +56,7 @@ class Replay:
         self._model = float64.widened(problem.model(device))
         self._began, self._latest, self._runs = time.thread_time(), time.monotonic() + LONGEST_WAIT_S, 0
         arguments = tensors.unflatten(packed.structure, self._inputs)
-        names = names_of(problem, arguments, self._inputs)
+        names = names_of(problem, packed)
         found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
         parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
         found += [Source(f"the parameter {n}", p, p.is_contiguous(), is_parameter=True) for n, p in parameters]
@@ -114,14 +114,15 @@ class Replay:
         return [output.clone() for output in outputs]
 
 
-def names_of(problem: Problem, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[str]:
+def names_of(problem: Problem, packed: Packed) -> list[str]:
     """Returns the name of each input in messages, such as "input 1 (A)", where A is its parameter of `forward`.
 
     An input that is not itself an argument, such as a tensor in a list, has only its number.
     """
+    arguments = tensors.unflatten(packed.structure, packed.tensors)
     named = zip(problem.input_names, arguments, strict=False)
     known = {id(a): f" ({n})" for n, a in named if isinstance(a, torch.Tensor)}
-    return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(inputs, 1)]
+    return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(packed.tensors, 1)]
 
 
 def _scalars(problem: Problem, arguments: Any) -> dict[int, str]:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 
 from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.compared import NEARNESS, Compared, Expectation
 from kernel_harness.checking.elementwise import Limit, all_finite, count, exceeds, non_finite_mismatch
-from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.limits import Limits, beyond, is_tail, limits_of, repeat_limits, scaled_limit
 from kernel_harness.checking.patterns import Pattern, describe
-from kernel_harness.checking.wrong_elements import Mismatch, Wrong, first_mismatches
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, Wrong, error_map, first_mismatches
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.input_memory import unequal
@@ -76,30 +76,23 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
     The first check that fails gives the status, and later checks are not made. The status is PASSED if no check fails.
     """
     compared = Compared(tuple(outputs), expectation)
-    failure = _described(compared, _first_failure(compared))
-    if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
-        return Check(expectation.case, failure.status, detail=failure.detail)
-    return Check(
-        expectation.case,
-        failure.status,
-        compared.max_abs,
-        compared.relative,
-        failure.mismatches,
-        failure.detail,
-        None if failure.status is Status.WRONG_VALUES else compared.precision,
-        failure.advice,
-        failure.error_map,
-        unchecked=compared.unchecked,
-    )
+    check = _described(compared, _first_failure(compared) or Check(expectation.case, Status.PASSED))
+    if check.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
+        return check
+    return replace(
+        check, max_abs_error=compared.max_abs, relative_error=compared.relative, unchecked=compared.unchecked,
+        precision=None if check.status is Status.WRONG_VALUES else compared.precision,
+    )  # fmt: skip
 
 
 def status(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Status:
     """Returns the status that `verify` gives, without its description of wrong elements, which takes longer."""
-    return _first_failure(Compared(tuple(outputs), expectation)).status
+    failure = _first_failure(Compared(tuple(outputs), expectation))
+    return failure.status if failure else Status.PASSED
 
 
-def _first_failure(compared: Compared) -> _Failure:
-    return next((f for f in (step(compared) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
+def _first_failure(compared: Compared) -> _Failure | None:
+    return next((f for f in (step(compared) for step in _STEPS) if f is not None), None)
 
 
 def same(
@@ -121,11 +114,9 @@ def same(
     failure = _structure(compared) or _finite_mask(compared, repeat_limits) or _elements(compared, repeat_limits)
     if failure is None:
         return Check(case, Status.PASSED, compared.max_abs, compared.relative)
-    failure = _described(compared, failure)
-    detail = f"The second call with the same input gave a different answer. {failure.detail} {_KEPT}"
-    return Check(
-        case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
-    )
+    check = _described(compared, failure)
+    detail = f"The second call with the same input gave a different answer. {check.detail} {_KEPT}"
+    return replace(check, status=Status.NONDETERMINISTIC, detail=detail, advice="")
 
 
 def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool:
@@ -142,19 +133,18 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
 
 
 @dataclass(frozen=True)
-class _Failure:
-    """Why one of the checks that `verify` makes has failed. The status is that of the Check; PASSED is no failure.
+class _WrongValues:
+    """The failure of one of the checks that `verify` makes if elements of output `i` are wrong: those in `mask`.
 
-    `wrong` is the index of an output and the mask of its wrong elements, which `_described` describes in `detail`. It
-    is None for a wrong structure or number format.
+    `_described` turns it into a Check. Any other failure is a Check at once.
     """
 
-    status: Status
-    detail: str = ""
-    mismatches: tuple[Mismatch, ...] = ()
-    advice: str = ""
-    error_map: ErrorMap | None = None
-    wrong: tuple[int, torch.Tensor] | None = None
+    i: int
+    mask: torch.Tensor
+    status: ClassVar[Status] = Status.WRONG_VALUES
+
+
+_Failure = Check | _WrongValues
 
 
 def _structure(compared: Compared) -> _Failure | None:
@@ -162,14 +152,18 @@ def _structure(compared: Compared) -> _Failure | None:
     outputs, expected, after = compared.outputs, compared.expectation.expected, len(compared.expectation.changed)
     if len(outputs) != len(expected):
         text = f"Got {len(outputs) - after} outputs, expected {len(expected) - after}."
-        return _Failure(Status.WRONG_SHAPE, text)
+        return Check(compared.expectation.case, Status.WRONG_SHAPE, detail=text)
     for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.shape != want.shape:
             text = f"{_name(compared, i)} has shape {tuple(got.shape)}, expected {tuple(want.shape)}."
-            return _Failure(Status.WRONG_SHAPE, text)
+            return Check(compared.expectation.case, Status.WRONG_SHAPE, detail=text)
     for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.dtype != want.dtype:
-            return _Failure(Status.WRONG_DTYPE, f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}.")
+            return Check(
+                compared.expectation.case,
+                Status.WRONG_DTYPE,
+                detail=f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}.",
+            )
     return None
 
 
@@ -183,7 +177,7 @@ def _finite_mask(compared: Compared, limits: Limits | None = None) -> _Failure |
         if compared.is_inexact(i) and not compared.errors[i].finite:
             wrong = non_finite_mismatch(got, want)
             if wrong.any():
-                return _wrong(i, wrong | beyond(compared, i, limits or limits_of(compared)))
+                return _WrongValues(i, wrong | beyond(compared, i, limits or limits_of(compared)))
     return None
 
 
@@ -200,7 +194,7 @@ def _coarseness(compared: Compared) -> _Failure | None:
             continue
         wrong = exceeds(*compared.pair(i), scaled_limit(compared, i, 2.0 ** (1 - max(coarse.bits, LEAST_BITS))))
         if wrong.any() or (coarse.bits < LEAST_BITS and coarse.error >= WRONG_NORM):
-            return _wrong(i, wrong)
+            return _WrongValues(i, wrong)
         before = " before its last rounding" if compared.outputs[i].dtype in HALVES else ""
         text = (
             f"{_name(compared, i)} has a relative error of {coarse.error:.2g} against float64{before}; that of the "
@@ -208,7 +202,7 @@ def _coarseness(compared: Compared) -> _Failure | None:
             f"this size (so do sums in a half type); {allowed} has {1 - round(math.log2(allowed.epsilon))}."
         )
         advice = f"keep factors in {allowed} and sums in float32, and round each output once"
-        return _Failure(Status.REDUCED_PRECISION, text, advice=advice)
+        return Check(compared.expectation.case, Status.REDUCED_PRECISION, detail=text, advice=advice)
     return None
 
 
@@ -225,14 +219,14 @@ def _precision(compared: Compared) -> _Failure | None:
             continue
         wrong = exceeds(*compared.pair(i), scaled_limit(compared, i, (shown or compared.allowed(i)).epsilon))
         if shown is None or wrong.any():
-            return _wrong(i, wrong)
+            return _WrongValues(i, wrong)
         also = " (so do sums that are kept in float16)" if shown is Precision.BFLOAT16 else ""
         text = (
             f"{_name(compared, i)} has a relative error of {errors.relative:.2g} against float64, which is the size "
             f"that {shown} causes{also}; the error of the {compared.native(i)} reference is "
             f"{errors.reference_relative:.2g}."
         )
-        return _Failure(Status.REDUCED_PRECISION, text)
+        return Check(compared.expectation.case, Status.REDUCED_PRECISION, detail=text)
     return None
 
 
@@ -251,7 +245,7 @@ def _input_rounding(compared: Compared) -> _Failure | None:
                 f"(correlation {trace.correlation:.2f}); the relative error against float64 is {errors.relative:.2g}, "
                 f"that of the {compared.native(i)} reference is {errors.reference_relative:.2g}."
             )
-            return _Failure(Status.REDUCED_PRECISION, text)
+            return Check(compared.expectation.case, Status.REDUCED_PRECISION, detail=text)
     return None
 
 
@@ -271,7 +265,7 @@ def _error_norm(compared: Compared) -> _Failure | None:
         if not tolerance.follows_scale:
             allowed = max(allowed, tolerance.atol + tolerance.rtol * errors.rms)
         if errors.rms > 0 and errors.error_rms > allowed and not compared.is_noise(i):
-            return _wrong(i, exceeds(*compared.pair(i), Limit(compared.truths[i], share, share * errors.rms)))
+            return _WrongValues(i, exceeds(*compared.pair(i), Limit(compared.truths[i], share, share * errors.rms)))
     return None
 
 
@@ -281,7 +275,7 @@ _STEPS: tuple[Callable[[Compared], _Failure | None], ...] = (
 
 
 def _elements(compared: Compared, limits: Limits) -> _Failure | None:
-    """Checks every element of every output. Returns a _Failure for the first output with a wrong element, or None.
+    """Checks every element of every output. Returns the failure of the first output with a wrong element, or None.
 
     An element is wrong if its error exceeds every limit that `limits` yields for its output. The wrong elements of an
     output are all ignored if the reference has errors like theirs (`is_tail`).
@@ -289,24 +283,19 @@ def _elements(compared: Compared, limits: Limits) -> _Failure | None:
     for i in range(len(compared.outputs)):
         wrong = beyond(compared, i, limits)
         if wrong.any() and not is_tail(compared, i, limits, wrong):
-            return _wrong(i, wrong)
+            return _WrongValues(i, wrong)
     return None
 
 
-def _wrong(i: int, mask: torch.Tensor) -> _Failure:
-    return _Failure(Status.WRONG_VALUES, wrong=(i, mask))
-
-
-def _described(compared: Compared, failure: _Failure) -> _Failure:
-    """Returns a new failure with a text that describes the mask of wrong elements in `failure.wrong`.
+def _described(compared: Compared, failure: _Failure) -> Check:
+    """Returns a Check with a text that describes the mask of wrong elements.
 
     If the mask is True nowhere, the text has the relative error of the output. Otherwise it has the number of wrong
-    elements, the first of them and their pattern, and the new failure also has the error map. Returns `failure` itself
-    if it has no mask.
+    elements, the first of them and their pattern, and the Check also has the error map. A Check is returned as it is.
     """
-    if failure.wrong is None:
+    if isinstance(failure, Check):
         return failure
-    i, mask = failure.wrong
+    i, mask, case = failure.i, failure.mask, compared.expectation.case
     got, want = compared.outputs[i], compared.expectation.expected[i].to(compared.outputs[i].device)
     if got.is_floating_point() and got.element_size() == 1:  # torch implements few operators for float8
         got, want = got.float(), want.float()
@@ -315,7 +304,7 @@ def _described(compared: Compared, failure: _Failure) -> _Failure:
         text = (
             f"{_name(compared, i)} has a relative error of {compared.errors[i].relative:.2g}, spread over all elements."
         )
-        return _Failure(Status.WRONG_VALUES, text)
+        return Check(case, Status.WRONG_VALUES, detail=text)
     shown, pattern = first_mismatches(wrong), _input_pattern(compared, i) or describe(wrong)
     odd = 0 if want.is_complex() or all_finite(got) else count(mask & ~got.isfinite())
     some = f" {odd} of the wrong elements are NaN or infinite." if 0 < odd < wrong.count else ""
@@ -324,7 +313,9 @@ def _described(compared: Compared, failure: _Failure) -> _Failure:
         f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}.{some} {pattern.text}"
     )
     advice = pattern.advice or (_OF_FAST_ALGORITHMS if _is_small_beside_norm(compared, i) else "")
-    return _Failure(Status.WRONG_VALUES, text.strip(), shown, advice, error_map(mask))
+    return Check(
+        case, Status.WRONG_VALUES, first_mismatches=shown, detail=text.strip(), advice=advice, error_map=error_map(mask)
+    )
 
 
 def _is_small_beside_norm(compared: Compared, i: int) -> bool:

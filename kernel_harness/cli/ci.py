@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree
 
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.paths import shown
 from kernel_harness.core.terminal import Terminal, printable
-from kernel_harness.results import failure_text
-from kernel_harness.results.journal import writing
+from kernel_harness.results import failure_text, journal
 from kernel_harness.results.record import Result
 from kernel_harness.session.reproduce import kernel_file
 
@@ -39,8 +37,7 @@ def write(parsed: argparse.Namespace, cases: Iterable[TestCase], markdown: str) 
     """Writes the files that `--junit` and `--markdown` name. Raises Unwritable if one cannot be written."""
     for option, path, text in (("junit", parsed.junit, _junit(cases)), ("markdown", parsed.markdown, markdown)):
         if path:
-            with writing(path, f"file with --{option}"):
-                replace_text(path, text)
+            journal.write(path, text, f"file with --{option}")
 
 
 def of_result(problem: str, result: Result, *, failed: bool) -> TestCase:

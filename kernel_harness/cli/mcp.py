@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_harness.cli.arguments import OK, add_devices, positive
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def main(parsed: argparse.Namespace) -> int:
     return OK
 
 
-class Tools:
+class Tools(Closing):
     """The tools. Each returns a text of at most _MOST_CHARACTERS: verdict, line and advice first.
 
     `device` and `budget_s` are as for the command `run`. The processes that judge are kept between the calls. An
@@ -83,10 +84,8 @@ class Tools:
         self._lock = threading.Lock()
         self._pool: EvaluatorPool | None = None
 
-    def __enter__(self) -> Tools:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Ends the processes that judge and removes the files. The end of a `with` block calls this method."""
         self._open.close()
 
     def judge(self, problem: str, source: str) -> str:
@@ -185,6 +184,7 @@ def _verdict(result: Result) -> str:
 
 def _with_interval(found: Interval) -> str:
     """Returns an estimate with its 95% interval, which is missing where there were too few rounds."""
-    if found.low is None or found.high is None:
-        return f"{found.estimate:.4g} (no interval: too few rounds)"
-    return f"{found.estimate:.4g} (95% interval: {found.low:.4g} to {found.high:.4g})"
+    from kernel_harness.results.cells import bounds
+
+    within = bounds(found, "{:.4g}".format, " to ")
+    return f"{found.estimate:.4g} ({f'95% interval: {within}' if within else 'no interval: too few rounds'})"

@@ -37,13 +37,12 @@ def main(parsed: argparse.Namespace) -> int:
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.profile import profile
         from kernel_harness.problem import lookup, variants
-        from kernel_harness.results.journal import results_folder
 
         problem = lookup.problem(parsed.problem, Path.cwd())
         candidate = variants.only(lookup.kernel(parsed.kernel, problem.name, Path.cwd()), parsed.defines)
         device = selection.selected(parsed.device)
         timed = problem.sized(parsed.shape, emulated=device.emulated)
-        reports = results_folder(parsed.results, timed.name, device.label) / "profiles"
+        reports = parsed.results / timed.name / device.label / "profiles"
         screen = terminal(sys.stdout)
         with Progress() as progress:
             tell = partial(progress.stage, candidate.name)

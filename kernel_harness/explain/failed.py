@@ -22,7 +22,6 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import across_cases, overflow, registers, unread
-from kernel_harness.ipc.tensors import unflatten
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
@@ -179,7 +178,7 @@ def _on_layout(trial: Trial) -> list[Remark]:
     if case is None or trial.status is not Status.WRONG_VALUES:
         return []
     packed = trial.reference.inputs(case)
-    names = replay.names_of(trial.reference.problem, unflatten(packed.structure, packed.tensors), packed.tensors)
+    names = replay.names_of(trial.reference.problem, packed)
     of_leaves = zip(names, packed.leaves, strict=True)
     found = next(((name, leaf) for name, leaf in of_leaves if not leaf.without_values().is_contiguous()), None)
     if found is None:

@@ -15,6 +15,7 @@ import torch
 
 from kernel_harness.checking.cases import Case
 from kernel_harness.core.phases import phase
+from kernel_harness.diagnostics.profile import resources
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.trial.trial import Trial
@@ -136,6 +137,4 @@ def base_name(kernel: str) -> str:
 
     Returns an empty string for a memory copy or a memory fill.
     """
-    head = re.split(r"[<(]", kernel.replace("(anonymous namespace)", ""))[0]
-    words = re.findall(r"\w+", head)
-    return words[-1] if words and not head.startswith(("Memcpy", "Memset")) else ""
+    return "" if kernel.startswith(("Memcpy", "Memset")) else resources.base_name(kernel)

@@ -31,7 +31,9 @@ def remark(source: str) -> Remark | None:
     """
     code = _COMMENT.sub(lambda found: re.sub(r"\S", " ", found[0]), source)
     for declared in _DECLARED.finditer(code):
-        block = _rest_of_block(code, declared.end()) if _IN_CODE.search(_before_block(code, declared.start())) else ""
+        opening = _brace(code, declared.start() - 1, -1)
+        is_in_code = opening is not None and _IN_CODE.search(code[:opening])
+        block = code[declared.end() : _brace(code, declared.end(), 1)] if is_in_code else ""
         for name, lengths in re.findall(r"(\w+)((?:\s*\[[^\]]*\])*)", declared["names"]):
             added = _added_to(name, block, is_array=bool(lengths))
             if added is not None:
@@ -78,23 +80,14 @@ def _is_statement(before: str) -> bool:
     return before.endswith((";", "}")) and before.count("{") == before.count("}")
 
 
-def _before_block(code: str, at: int) -> str:
-    """Returns the code before the opening brace of the block that has the index `at`."""
+def _brace(code: str, at: int, step: int) -> int | None:
+    """Returns where the block around the index `at` ends (`step` 1) or begins (-1); None if it does not."""
     depth = 0
-    for i in range(at - 1, -1, -1):
-        depth += {"{": -1, "}": 1}.get(code[i], 0)
+    for i in range(at, len(code) if step > 0 else -1, step):
+        depth += step * ((code[i] == "{") - (code[i] == "}"))
         if depth < 0:
-            return code[:i]
-    return ""
-
-
-def _rest_of_block(code: str, start: int) -> str:
-    depth = 0
-    for at in range(start, len(code)):
-        depth += {"{": 1, "}": -1}.get(code[at], 0)
-        if depth < 0:
-            return code[start:at]
-    return code[start:]
+            return i
+    return None
 
 
 def _line(code: str, at: int) -> int:

@@ -20,7 +20,6 @@ from kernel_harness.checking.replay import names_of
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
-from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.trial.trial import Trial
 
@@ -67,8 +66,7 @@ class _Search:
 
     def found(self) -> Iterator[str]:
         """Yields a sentence for each dimension of an input with indices that the candidate does not read."""
-        arguments = tensors.unflatten(self._packed.structure, self._packed.tensors)
-        names = names_of(self._problem, arguments, self._packed.tensors)
+        names = names_of(self._problem, self._packed)
         for i, (name, tensor) in enumerate(zip(names, self._packed.tensors, strict=True)):
             if not tensor.is_floating_point() or self._is_unread(i, 0, slice(None)):
                 continue  # an input that is not read at all is another mistake

@@ -129,6 +129,11 @@ class Problem:
         return replace(self, parameter_seed=seed)
 
     @property
+    def title(self) -> str:
+        """Returns the first line of the docstring of the problem's file, or an empty text."""
+        return (self.module.__doc__ or "").strip().split("\n")[0]
+
+    @property
     def cpu_shape(self) -> Shape:
         """Returns the file's CPU_SHAPE, values of size constants for the emulated device; empty if it has none."""
         return self._by_element(getattr(self.module, "CPU_SHAPE", {}))

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
 from kernel_harness.problem import lookup, variants
@@ -18,8 +17,8 @@ from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.report import devices, highlight, page, readme
 from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
-from kernel_harness.results import failure_text, leaderboard, line_profile
-from kernel_harness.results.journal import Journal, writing
+from kernel_harness.results import failure_text, journal, leaderboard, line_profile
+from kernel_harness.results.journal import Journal
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Result
 
@@ -60,8 +59,7 @@ def device_pages(problems: Sequence[str], results: Path, root: Path) -> list[Pat
             raise _no_two_devices(results / problem.name)
         for shape, columns in tables.items():
             path = results / problem.name / f"{_stem('devices', dict(shape), problem.shape)}.html"
-            with writing(path):
-                replace_text(path, devices.render(problem.name, shape, columns))
+            journal.write(path, devices.render(problem.name, shape, columns))
             written.append(path)
     if not written:
         raise _no_two_devices(results)
@@ -103,8 +101,7 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     for stem, shape in sorted(stems.items()):
         others = [(shape_text(s), f"{name}.html") for name, s in sorted(stems.items()) if name != stem]
         html = render(Page(results, shape), problem, folder.name, sources, others, profiles, results)
-        with writing(folder / f"{stem}.html"):
-            replace_text(folder / f"{stem}.html", html)
+        journal.write(folder / f"{stem}.html", html)
         written.append(folder / f"{stem}.html")
     return written
 
@@ -124,7 +121,8 @@ def render(
 
     rows = page.rows(one)
     values: dict[str, Any] = dict(
-        problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
+        problem=problem.name, about=problem.title, device=device,
+        device_name=" and ".join(sorted({result.device for result in one.latest.values()})),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
         measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
@@ -137,7 +135,7 @@ def render(
             "history": pictures.history(one), "revisions": pictures.revisions(one),
             "sizes": pictures.sizes(one, everything),
         },
-        failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
+        failures=[r for r in one.latest.values() if not r.passed], advice=failure_text.advice,
         above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",
         map_spans=page.map_spans, runs=page.runs(one), environment=page.environment(one),
     )  # fmt: skip
@@ -180,14 +178,6 @@ def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
 
 def _stem(name: str, shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
     return re.sub("^leaderboard", name, leaderboard.file_stem(shape, usual))
-
-
-def _first_line(problem: Problem) -> str:
-    return (problem.module.__doc__ or "").strip().split("\n")[0]
-
-
-def _device_name(one: Page) -> str:
-    return " and ".join(sorted({result.device for result in one.latest.values()}))
 
 
 def _kernels(

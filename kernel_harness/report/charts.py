@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -88,11 +89,11 @@ def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
     `rows` has (kernel, times of its calls in ms). If a kernel has more than MOST_DOTS times, MOST_DOTS of them are
     drawn, the smallest and the largest included. `width` is in pixels.
     """
-    texts = [f"{_median(sorted(ms)):.4g} ms, {len(ms)} rounds" for _, ms in rows]
+    texts = [f"{median(ms):.4g} ms, {len(ms)} rounds" for _, ms in rows]
     sheet = Rows([name for name, _ in rows], texts, width, height=30)
     ends: list[float] = []
     for y, (_, ms) in zip(sheet.middles, rows, strict=True):
-        middle = _median(sorted(ms))
+        middle = median(ms)
         ordered = sorted(one / middle for one in ms)
         shown = [ordered[i * len(ordered) // MOST_DOTS] for i in range(MOST_DOTS)]
         shown = [*shown[:-1], ordered[-1]] if len(ordered) > MOST_DOTS else ordered
@@ -316,11 +317,6 @@ def _log_ticks(axis: Any, form: str) -> None:
     axis.set_major_formatter(FuncFormatter(lambda v, _: form.format(v)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())
-
-
-def _median(ordered: Sequence[float]) -> float:
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def _labels(

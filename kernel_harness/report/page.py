@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision
 from kernel_harness.core.status import Status
@@ -212,16 +211,6 @@ def profile_of(result: Result, profiles: Mapping[str, StoredProfile]) -> StoredP
     return found if found and found.source_sha256 == result.source_sha256 else None
 
 
-def failures(page: Page) -> list[Result]:
-    """Returns the results of the kernels that failed. The page's leaderboard has one result for each kernel."""
-    return [result for result in page.latest.values() if not result.passed]
-
-
-def failed_checks(result: Result) -> list[Check]:
-    """Returns the checks that did not pass in a result."""
-    return [check for check in result.checks if not check.passed]
-
-
 def map_spans(cells: Sequence[Sequence[float]]) -> list[tuple[int, int, int, float]]:
     """Returns the cells with wrong elements, as spans (row, first column, number of columns, share of wrong elements).
 
@@ -261,10 +250,8 @@ def tiles(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]
     kernels = [row for row in rows if not row["is_baseline"]]
     passed = [row for row in kernels if row["status"] == Status.PASSED]
     failed = len(kernels) - len(passed)
-    found = [{
-        "name": "Correct", "value": f"{len(passed)} of {len(kernels)}", "mood": "bad" if failed else "good",
-        "detail": f"{failed} failed" if failed else "every check passed",
-    }]  # fmt: skip
+    mood, detail = ("bad", f"{failed} failed") if failed else ("good", "every check passed")
+    found = [_tile("Correct", f"{len(passed)} of {len(kernels)}", detail, mood)]
     first = [row for row in rows if row["rank"] == 1]
     if not first:
         return found
@@ -283,5 +270,5 @@ def tiles(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]
     return found
 
 
-def _tile(name: str, value: str, detail: str) -> dict[str, str]:
-    return {"name": name, "value": value, "mood": "", "detail": detail}
+def _tile(name: str, value: str, detail: str, mood: str = "") -> dict[str, str]:
+    return {"name": name, "value": value, "mood": mood, "detail": detail}

@@ -13,7 +13,7 @@ from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
 from kernel_harness.results import leaderboard
 from kernel_harness.results import roofline as peaks
-from kernel_harness.results.cells import ratio
+from kernel_harness.results.cells import bounds, ratio
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval
@@ -74,9 +74,8 @@ def interval_text(value: Interval, text: Callable[[float], str], unit: str) -> s
 
     `text` makes a number's text. Without an interval, returns text such as `1.021×`.
     """
-    if value.low is None or value.high is None:
-        return f"{text(value.estimate)}{unit}"
-    return f"{text(value.estimate)}{unit} ({text(value.low)} – {text(value.high)})"
+    estimate, within = f"{text(value.estimate)}{unit}", bounds(value, text, " – ")
+    return f"{estimate} ({within})" if within else estimate
 
 
 def roofline(page: Page) -> Picture | None:

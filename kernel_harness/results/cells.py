@@ -6,8 +6,12 @@ import csv as csv_module
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from tabulate import tabulate
+
+from kernel_harness.timing.intervals import Interval
 
 # Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
 _MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
@@ -39,12 +43,30 @@ def markdown(text: str) -> str:
     return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
 
 
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], style: str = "simple", align: Sequence[str] | None = None
+) -> str:
+    """Returns a table as text in `style`, the name of a table format of the package `tabulate`.
+
+    `align` has "left" or "right" for each column; None stands for the left of all. A cell None is empty. In the style
+    "github", the markup characters of the cells are escaped.
+    """
+    if style == "github":
+        rows = [["" if cell is None else markdown(str(cell)) for cell in row] for row in rows]
+    return str(tabulate([*rows], headers, tablefmt=style, colalign=align, disable_numparse=True))
+
+
 def ratio(value: float) -> str:
     """Returns a speedup as text with three significant digits, but `1.004` rather than `1`.
 
     Near 1, the third decimal tells whether the speedup is different from 1.
     """
     return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.3g}"
+
+
+def bounds(found: Interval, text: Callable[[float], str], between: str = " - ") -> str:
+    """Returns the bounds of an interval, such as `0.98 - 1.07`, each as `text` writes it; empty if it has none."""
+    return between.join(text(end) for end in (found.low, found.high) if end is not None)
 
 
 def number(value: Any, form: str) -> str:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from tabulate import tabulate
-
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.cells import markdown
+from kernel_harness.problem.problem import shape_text
+from kernel_harness.results.cells import bounds, number, table
 from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
@@ -162,7 +161,7 @@ def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False)
     _check_alike(a, b)
     if not a.results.keys() & b.results.keys():
         if not force:
-            one, other = (" and ".join(sorted({_text(shape) for _, shape in s.results})) for s in (a, b))
+            one, other = (" and ".join(sorted({shape_text(dict(shape)) for _, shape in s.results})) for s in (a, b))
             raise Incomparable(f"different shapes: {a.label} has {one}, {b.label} has {other}; --force compares them")
         a, b = _by_kernel_alone(a), _by_kernel_alone(b)
     both = [key for key in a.results if key in b.results]
@@ -212,7 +211,7 @@ def _names(side: Side, other: Side, both: Iterable[tuple[str, Shape]]) -> tuple[
     """
     shared, theirs = ({kernel for kernel, _ in pairs} for pairs in (both, other.results))
     apart = [pair for pair in side.results if pair[0] not in shared]
-    return tuple(sorted({f"{kernel} at {_text(shape)}" if kernel in theirs else kernel for kernel, shape in apart}))
+    return tuple(sorted({_named(kernel, shape if kernel in theirs else ()) for kernel, shape in apart}))
 
 
 def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row:
@@ -265,8 +264,8 @@ def to_json(outcome: Outcome, percent: float) -> str:
 
 def to_markdown(outcome: Outcome) -> str:
     """Returns the comparison as a Markdown document, with the first line of the reason of each failure in B."""
-    after = [(row, outcome.after(row)) for row in outcome.rows]
-    reasons = [(_named(row), str(r.status), r.reason.partition("\n")[0]) for row, r in after if r and not r.passed]
+    failed = [(row, r) for row in outcome.rows if (r := outcome.after(row)) and not r.passed]
+    reasons = [(_named(row.kernel, row.shape), str(r.status), r.reason.partition("\n")[0]) for row, r in failed]
     texts = [_heading(outcome), _table(outcome, "github"), *_remarks(outcome)]
     title = f"{outcome.b.label} (B) against {outcome.a.label} (A)"
     return document(title, "\n\n".join(filter(None, texts)), reasons)
@@ -281,11 +280,11 @@ def render(outcome: Outcome) -> str:
 def _heading(outcome: Outcome) -> str:
     shapes = {row.shape for row in outcome.rows}
     devices = sorted(outcome.a.devices | outcome.b.devices)
-    return ", ".join([*(_text(shape) for shape in shapes if shape and len(shapes) == 1), *devices])
+    return ", ".join([*(shape_text(dict(shape)) for shape in shapes if shape and len(shapes) == 1), *devices])
 
 
-def _named(row: Row) -> str:
-    return f"{row.kernel} at {_text(row.shape)}" if row.shape else row.kernel
+def _named(kernel: str, shape: Shape) -> str:
+    return f"{kernel} at {shape_text(dict(shape))}" if shape else kernel
 
 
 def _table(outcome: Outcome, style: str) -> str:
@@ -293,17 +292,16 @@ def _table(outcome: Outcome, style: str) -> str:
     headers = ["kernel", "A (ms)", "B (ms)", "B is", "A / B", "95% interval", ""]
     rows = [
         [
-            row.kernel if len(shapes) == 1 else _named(row),
-            _number(row.before_ms), _number(row.after_ms), row.change.value, *_interval(row.ratio), row.note,
+            row.kernel if len(shapes) == 1 else _named(row.kernel, row.shape),
+            *(number(ms, "{:.4g}") for ms in (row.before_ms, row.after_ms)),
+            row.change.value, *_interval(row.ratio), row.note,
         ]
         for row in outcome.rows
     ]  # fmt: skip
     align = ["left", "right", "right", "left", "right", "left", "left"]
     if not any(row.note for row in outcome.rows):
         headers, align, rows = headers[:-1], align[:-1], [row[:-1] for row in rows]
-    if style == "github":
-        rows = [list(map(markdown, row)) for row in rows]
-    return str(tabulate(rows, headers, tablefmt=style, colalign=align, disable_numparse=True))
+    return table(headers, rows, style, align)
 
 
 def _remarks(outcome: Outcome) -> list[str]:
@@ -315,7 +313,7 @@ def _remarks(outcome: Outcome) -> list[str]:
     ]
     remarks += _baselines(outcome)
     remarks += [
-        f"{_named(row)}: {result.verdict.splitlines()[0]}"
+        f"{_named(row.kernel, row.shape)}: {result.verdict.splitlines()[0]}"
         for row in outcome.rows
         if row.change in (Change.BROKEN, Change.FAILED) and (result := outcome.after(row)) and result.verdict
     ]
@@ -339,8 +337,8 @@ def _baselines(outcome: Outcome) -> list[str]:
     found = [key for key in a if key in b and a[key].is_baseline]
     several = len({shape for _, shape in found}) > 1
     texts = [
-        f"{kernel}{f' at {_text(shape)}' if several else ''} took {_number(_ms(a[kernel, shape]))} ms in A and "
-        f"{_number(_ms(b[kernel, shape]))} ms in B."
+        f"{_named(kernel, shape if several else ())} took {number(_ms(a[kernel, shape]), '{:.4g}')} ms in A and "
+        f"{number(_ms(b[kernel, shape]), '{:.4g}')} ms in B."
         for kernel, shape in found
     ]
     cancels = "The column A / B compares speedups over the baseline, so a change that slows all kernels alike cancels."
@@ -354,13 +352,4 @@ def _ms(result: Result) -> float | None:
 def _interval(ratio: Interval | None) -> tuple[str, str]:
     if ratio is None:
         return "", ""
-    bounds = f"{ratio.low:#.4g} - {ratio.high:#.4g}" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.estimate:#.4g}x", bounds
-
-
-def _number(ms: float | None) -> str:
-    return "" if ms is None else f"{ms:.4g}"
-
-
-def _text(shape: Shape) -> str:
-    return ",".join(f"{name}={value}" for name, value in shape)
+    return f"{ratio.estimate:#.4g}x", bounds(ratio, "{:#.4g}".format)

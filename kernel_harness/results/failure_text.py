@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tabulate import tabulate
-
-from kernel_harness.checking.error_map import ErrorMap, cell_count
 from kernel_harness.checking.verify import Check
-from kernel_harness.checking.wrong_elements import Mismatch
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, cell_count
 from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.terminal import Terminal
+from kernel_harness.results.cells import table
 from kernel_harness.results.record import Result
 
 _PICTURE_ROWS = 12
@@ -126,7 +124,7 @@ def mismatches(found: Sequence[Mismatch]) -> str:
     """Returns a table of wrong elements: index, the candidate's value, the right value, and their difference."""
     rows = [(str(list(m.index)), f"{m.got:.7g}", f"{m.expected:.7g}", f"{m.got - m.expected:.3g}") for m in found]
     headers = ("index", "got", "expected", "difference")
-    return tabulate(rows, headers, "plain", colalign=("left", "right", "right", "right"), disable_numparse=True)
+    return table(headers, rows, "plain", ("left", "right", "right", "right"))
 
 
 def picture(errors: ErrorMap, terminal: Terminal) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.problem.variants import parts
+from kernel_harness.results.cells import bounds
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Comparison, Interval
@@ -35,10 +36,8 @@ def sentences(results: Sequence[Result]) -> list[str]:
 def _compared(found: Sequence[tuple[Interval, str]]) -> str:
     (first, fastest), (second, next_one), *_ = sorted(found, key=lambda each: each[0].estimate, reverse=True)
     ratio = intervals.through_baseline(first, second)
-    if ratio.low is None or ratio.high is None:
-        how_sure = "too few rounds for an interval; a larger --budget allows more"
-    else:
-        how_sure = f"95% interval {ratio.low:#.4g} - {ratio.high:#.4g}"
+    within = bounds(ratio, "{:#.4g}".format)
+    how_sure = f"95% interval {within}" if within else "too few rounds for an interval; a larger --budget allows more"
     if intervals.compare(ratio) is Comparison.FASTER:
         return f"fastest with {fastest}, {ratio.estimate:#.4g}x as fast as with {next_one}, the second ({how_sure})."
     return (

@@ -13,7 +13,7 @@ from functools import cache
 from io import FileIO
 from pathlib import Path
 
-from kernel_harness.core.atomic_file import replace_bytes
+from kernel_harness.core.atomic_file import replace_bytes, replace_text
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import NotARecord, Result, from_line, to_line
 
@@ -40,13 +40,17 @@ def writing(path: Path, other: str = "folder with --results") -> Iterator[None]:
         ) from None
 
 
-def results_folder(results: Path, problem: str, label: str) -> Path:
-    """Returns the folder for the results of the problem named `problem` on the device with the label `label`."""
-    return results / problem / label
+def write(path: Path, text: str, other: str = "folder with --results") -> None:
+    """Replaces the content of a file by `text`, atomically. Raises Unwritable (`writing`) if it cannot be written."""
+    with writing(path, other):
+        replace_text(path, text)
 
 
 class Journal:
-    """The stored results of one problem on one device: the file `runs.jsonl` (or `name`) in `folder`."""
+    """The stored results of one problem on one device: the file `runs.jsonl` (or `name`) in `folder`.
+
+    In a folder of results, `folder` is `<problem>/<label>`, where `<label>` is the label of the device.
+    """
 
     def __init__(self, folder: Path, name: str = "runs.jsonl") -> None:
         self.path = folder / name

@@ -8,16 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
-from kernel_harness.results import roofline
+from kernel_harness.results import cells, roofline
 from kernel_harness.results.cells import csv, markdown, memory_text, number, ratio
-from kernel_harness.results.journal import writing
+from kernel_harness.results.journal import write
 from kernel_harness.results.record import Result
 
 Row = Mapping[str, Any]
@@ -285,8 +282,6 @@ def render(
     judge's clock verifies the times.
     """
     headers, rows = _shown(table, memory=memory)
-    if style == "github":
-        rows = [list(map(markdown, row)) for row in rows]
     right = {
         "rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error", "memory",
     }  # fmt: skip
@@ -295,7 +290,7 @@ def render(
     if terminal is not None:
         headers, rows = _fitting(headers, rows, min(_WIDEST, terminal.width or _WIDEST))
     alignment = ["right" if h in right else "left" for h in headers]
-    text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
+    text = cells.table(headers, rows, style, alignment)
     if terminal is not None:
         text = _painted(text, terminal)
     if left_out := [name for name in all_headers if name not in headers]:
@@ -339,7 +334,7 @@ def _memory_note(table: Sequence[Row]) -> str:
 def _fitting(headers: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
     """Returns the headings and rows without as many columns of _LEFT_OUT as needed for lines of `width` characters."""
     for name in _LEFT_OUT:
-        lines = str(tabulate(rows, headers, disable_numparse=True)).split("\n")
+        lines = cells.table(headers, rows).split("\n")
         if max(map(len, lines)) > width and name in headers:
             at = headers.index(name)
             headers, rows = [h for h in headers if h != name], [row[:at] + row[at + 1 :] for row in rows]
@@ -385,6 +380,5 @@ def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     reasons = [(row["kernel"], row["status"], row["reason"]) for row in table if row["reason"] is not None]
     text = document(title, render(table, "github"), reasons)
     for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(COLUMNS, table))):
-        with writing(folder / name):
-            replace_text(folder / name, content)
+        write(folder / name, content)
     return folder / f"{stem}.csv"

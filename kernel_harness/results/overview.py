@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from tabulate import tabulate
-
 from kernel_harness.core.paths import command
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.results.cells import table
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
 
@@ -23,8 +22,7 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
     any result has one line that says so. Without kernels, a line names the command that writes one. `root` is the
     folder with `kernels/`, `results` the folder of stored results.
     """
-    first = (problem.module.__doc__ or "").strip().split("\n")[0]
-    head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {first}".rstrip()
+    head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {problem.title}".rstrip()
     last = _last_results(results / problem.name)
     rows = []
     for path in lookup.kernel_files(problem.name, root):
@@ -35,8 +33,8 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
         rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
     if not rows:
         return f"{head}\n  no kernels yet; {shlex.join(command())} new {problem.name} NAME writes one to start from"
-    table = tabulate(rows, tablefmt="plain", colalign=("left", "left", "right"), disable_numparse=True)
-    lines = [_cut(f"  {line}", terminal.width) for line in table.split("\n")]
+    listed = table((), rows, "plain", ("left", "left", "right"))
+    lines = [_cut(f"  {line}", terminal.width) for line in listed.split("\n")]
     return "\n".join([terminal.wrapped(head), *(_coloured(line, terminal) for line in lines)])
 
 

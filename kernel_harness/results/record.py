@@ -24,6 +24,7 @@ from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.distributions import OWN
+from kernel_harness.results.cells import bounds
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 
@@ -285,8 +286,8 @@ class Result:
 
 
 def _interval(found: Interval) -> str:
-    bounds = f" ({found.low:.4g} to {found.high:.4g})" if found.low is not None and found.high is not None else ""
-    return f"{found.estimate:.4g}{bounds}"
+    within = bounds(found, "{:.4g}".format, " to ")
+    return f"{found.estimate:.4g} ({within})" if within else f"{found.estimate:.4g}"
 
 
 def without_emulated_speedup(result: Result) -> Result:

@@ -16,7 +16,7 @@ from kernel_harness.explain import launches
 from kernel_harness.results.record import Result
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
-from kernel_harness.session.summary import Terms, failed, of_baseline, timed
+from kernel_harness.session.summary import failed, of_baseline, timed
 from kernel_harness.session.trusted_arms import TrustedArmMissing, TrustedArms
 from kernel_harness.timing.cohort import Arm, Cohort
 from kernel_harness.timing.interference import flag_interference
@@ -99,7 +99,7 @@ def _time_cohort(
     except TrustedArmMissing as missing:
         _leave_untimed(cohort, str(missing))
         if missing.name != CONTROL:
-            series.settle(failed(of_baseline(run.facts, missing.name), missing.fault))
+            series.settle(failed(of_baseline(run, missing.name), missing.fault))
         return []
     if lacking:
         _leave_untimed(cohort, lacking)
@@ -129,8 +129,7 @@ def _report(
             trial.enter(State.DONE)
     for arm in measured.arms.values():
         if arm.trusted and arm.name != CONTROL and (arm.fault or not again):
-            terms = Terms(scale_ms, run.facts.bounds_ms)
-            series.settle(timed(of_baseline(run.facts, arm.name), measured, terms, seconds))
+            series.settle(timed(run, of_baseline(run, arm.name), measured, scale_ms, seconds))
     if not again and scale_ms is None and any(r.rejected is None for r in measured.accepted):
         series.baseline_ms = summarize(measured.accepted, BASELINE, None).time_ms
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.cases import Reference
 from kernel_harness.core.status import Status
-from kernel_harness.device import Device
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import Problem
 from kernel_harness.results.record import Result
-from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.faults import CannotStart, Fault
@@ -47,37 +44,13 @@ class SilentObserver:
         """Ignores the result."""
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """What the steps of a run share: facts, the source of right answers, the observer and the fork server.
+@dataclass(frozen=True, kw_only=True)
+class RunContext(RunFacts):
+    """What the steps of a run share: its facts, the source of right answers, the observer and the fork server."""
 
-    `facts` holds the facts that every result of the run contains.
-    """
-
-    facts: RunFacts
     reference: Reference
     observer: Observer
     fork_server: ForkServer
-
-    @property
-    def problem(self) -> Problem:
-        """Returns the problem with the values of its size constants (`M`, `N`, ...) at which candidates are timed."""
-        return self.facts.problem
-
-    @property
-    def device(self) -> Device:
-        """Returns the device on which candidates are checked and timed."""
-        return self.facts.device
-
-    @property
-    def settings(self) -> Settings:
-        """Returns the user's choices for the run."""
-        return self.facts.settings
-
-    @property
-    def cases(self) -> Sequence[Case]:
-        """Returns the cases that each candidate is checked on."""
-        return self.facts.cases
 
     def tell(self, trials: Iterable[Trial], text: str) -> None:
         """Tells the observer, for each of the trials, that the step `text` has begun."""

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ import torch
 from kernel_harness.checking import lower_bound
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
 from kernel_harness.core.phases import phase
@@ -33,7 +33,7 @@ from kernel_harness.session.checks import BuildsAhead, check_all, explain, sanit
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, of_trial
+from kernel_harness.session.summary import of_trial
 from kernel_harness.session.trusted_arms import TrustedArms
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.fork_server import ForkServer
@@ -43,7 +43,7 @@ from kernel_harness.workers.fork_server import ForkServer
 MOST_AT_ONCE = 32
 
 
-class Session:
+class Session(Closing):
     """What the runs of one problem on one device share: the fork server, the reference, the cases, the baselines.
 
     A Session is a context manager. At the end of the context it ends every process that it started. Worker processes
@@ -84,8 +84,10 @@ class Session:
                 planned()  # a wrong name is told before the device is prepared
             environment = self._prepare_device()
             self.cases = planned()
-        facts = RunFacts(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
-        self.context = RunContext(facts, self.reference, self.observer, self.fork_server)
+        self.context = RunContext(
+            self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation,
+            reference=self.reference, observer=self.observer, fork_server=self.fork_server,
+        )  # fmt: skip
         return self
 
     def _plan(self) -> list[Case]:
@@ -101,9 +103,8 @@ class Session:
         self.fork_server.prepare(self.device.name, self._hidden)
         return environment
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends every process that this session started. The end of a `with` block calls this method."""
         self.free_memory()
         if self._owns_fork_server:
             self.fork_server.close()
@@ -202,8 +203,8 @@ class Session:
 
         `keep` gets the interim results, and `finish` those that are also returned.
         """
-        run = replace(self.context, facts=replace(self.context.facts, run=name, kernels=len(candidates)))
-        events, turn, waiting = _Events(run.facts, keep, finish), _DeviceTurn(run), dict[str, Trial]()
+        run = replace(self.context, run=name, kernels=len(candidates))
+        events, turn, waiting = _Events(run, keep, finish), _DeviceTurn(run), dict[str, Trial]()
         series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, events.settle)
 
         def take_device() -> None:
@@ -238,31 +239,31 @@ class Session:
         return events.settled
 
     def _known(self, run: RunContext, events: _Events) -> RunContext:
-        """Returns the run with what is known of the problem once a candidate has passed. Tells `events` the facts."""
+        """Returns the run with what is known of the problem once a candidate has passed. `events` gets it, too."""
         if not events.know_the_problem:
             events.know_the_problem = True
-            events.facts = replace(run.facts, problem_remarks=self.problem_remarks, lower_bound=self.lower_bound)
-        return replace(run, facts=events.facts)
+            events.run = replace(run, problem_remarks=self.problem_remarks, lower_bound=self.lower_bound)
+        return events.run
 
 
 class _Events:
     """Turns the events of a run's trials into results.
 
-    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `facts` is replaced
+    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `run` is replaced
     once the problem is known (`Session._known`).
     """
 
-    def __init__(self, facts: RunFacts, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
-        self.facts, self._keep, self._finish = facts, keep, finish
+    def __init__(self, run: RunContext, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
+        self.run, self._keep, self._finish = run, keep, finish
         self.settled: list[Result] = []
         self.know_the_problem = False
 
     def entered(self, trial: Trial) -> None:
         """Receives the news that a trial has entered a state."""
         if trial.state is State.WAITING:
-            self._keep(of_trial(self.facts, trial))
+            self._keep(of_trial(self.run, trial))
         elif trial.state is State.DONE:
-            self.settle(of_trial(self.facts, trial))
+            self.settle(of_trial(self.run, trial))
 
     def settle(self, result: Result) -> None:
         """Receives a final result."""

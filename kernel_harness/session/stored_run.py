@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import NotFound
 from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
@@ -15,7 +15,7 @@ from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import leaderboard
-from kernel_harness.results.journal import Journal, results_folder
+from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
 from kernel_harness.session.reproduce import kernel_file
 from kernel_harness.session.run import Observer
@@ -40,7 +40,7 @@ class Board:
     gone: list[str]
 
 
-class StoredRun:
+class StoredRun(Closing):
     """A run that judges kernels of one problem in one Session and stores the results in a journal.
 
     `problem` is a name or a path. `kernels` are names, globs or paths; without any, all kernels of the problem are
@@ -66,7 +66,7 @@ class StoredRun:
         check_baseline(settings.baseline, emulated=device.emulated, kernels=names)
         self.shape = sized.shape
         sized.check_inputs()
-        self.journal = Journal(results_folder(settings.results, sized.name, device.label))
+        self.journal = Journal(settings.results / sized.name / device.label)
         self.journal.check_writable()
         self.stored: set[str] = set()
         self._session = Session(sized, device, settings, observer, fork_server, [settings.results])
@@ -75,10 +75,9 @@ class StoredRun:
         self._session.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session.__exit__(kind, error, trace)
+    def close(self) -> None:
+        """Ends every process that the run started. The end of a `with` block calls this method."""
+        self._session.close()
 
     def judge(self, chosen: Sequence[Candidate], run: str = "") -> None:
         """Builds, checks and times the candidates in `chosen`, and writes their results to the journal.

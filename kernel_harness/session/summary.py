@@ -28,23 +28,12 @@ from kernel_harness.workers.faults import Fault
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The numbers that are needed to turn the rounds of a cohort into times, and to find times that are too short.
-
-    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None before it is known. `bounds_ms` is
-    that of `RunFacts`.
-    """
-
-    scale_ms: float | None
-    bounds_ms: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class RunFacts:
     """The facts that every result of a run contains.
 
-    `kernels` is the number of kernels that the run is to judge. `problem_remarks` names wrong answers that the checks
-    of the problem accept, and a large error of the reference; every result that passed has these remarks.
+    `problem` has the size constants (`M`, `N`, ...) at which candidates are timed, and each candidate is checked on all
+    `cases`. `kernels` is the number of kernels that the run is to judge. `problem_remarks` names wrong answers that the
+    checks of the problem accept, and a large error of the reference; every result that passed has these remarks.
     `lower_bound` holds the bytes that every correct kernel moves; None if they were not derived.
     """
 
@@ -160,7 +149,7 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
         interim=interim,
     )
     if trial.measured is not None:
-        result = timed(result, trial.measured, Terms(trial.scale_ms, facts.bounds_ms), trial.timing_s)
+        result = timed(facts, result, trial.measured, trial.scale_ms, trial.timing_s)
     return left_untimed(result, trial.untimed) if trial.untimed else result
 
 
@@ -170,10 +159,11 @@ def of_baseline(facts: RunFacts, name: str) -> Result:
     return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
 
 
-def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) -> Result:
+def timed(facts: RunFacts, result: Result, cohort: Measurements, scale_ms: float | None, seconds: float) -> Result:
     """Returns the result of an arm with its measurements, its time and its fault in `cohort` added.
 
-    `seconds` is the time that it took to time the cohort.
+    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None before it is known. `seconds` is the
+    time that it took to time the cohort.
     """
     rounds = cohort.accepted
     arm = cohort.arms[result.kernel]
@@ -186,12 +176,12 @@ def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) ->
     if arm.fault is None and any(r.rejected is None for r in own):
         against, scale = (_in_counted_rounds(own, name) for name in (result.settings.baseline, BASELINE))
         resolution_ms = cohort.resolution_between(arm.name, against or BASELINE)
-        timing = summarize(rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms)
+        timing = summarize(rounds, arm.name, against, scale=scale, scale_ms=scale_ms, resolution_ms=resolution_ms)
         if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
             timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
         if not arm.trusted and not result.emulated:
             timing = _as_verified(timing, result.measurement, alone=cohort.judge_alone_times(arm.name))
-        result = _with_timing(terms, result, timing)
+        result = _with_timing(facts.bounds_ms, result, timing)
         if result.passed and not result.emulated:
             times = passed.on_times(timing, cohort, arm.name)
             result = replace(result, remarks=(*result.remarks, *times))
@@ -243,9 +233,9 @@ def _in_counted_rounds(rounds: Sequence[Round], name: str) -> str | None:
     return name if any(name in r.samples_ms for r in rounds if r.rejected is None) else None
 
 
-def _with_timing(terms: Terms, result: Result, timing: Timing) -> Result:
+def _with_timing(bounds_ms: Mapping[str, float], result: Result, timing: Timing) -> Result:
     """Returns the result with `timing` added, or with the status CHEATED if no correct kernel can be that fast."""
-    work, bound_ms = max(terms.bounds_ms.items(), key=lambda each: each[1], default=("", 0.0))
+    work, bound_ms = max(bounds_ms.items(), key=lambda each: each[1], default=("", 0.0))
     if timing.time_ms >= bound_ms:
         return replace(result, timing=timing)
     verdict = (

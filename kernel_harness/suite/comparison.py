@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tabulate import tabulate
-
 from kernel_harness.core.errors import UserError
 from kernel_harness.results import cells
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
@@ -136,7 +134,7 @@ def render(outcome: SuiteOutcome) -> str:
         f"B: {b.label}, {len(b.entries)} candidates on {b.facts.device}",
         f"{count} problems are in both; the figures are over these.",
         "",
-        tabulate(rows, ["figure", "A", "B", "B - A", "95% interval"], tablefmt="simple", disable_numparse=True),
+        cells.table(["figure", "A", "B", "B - A", "95% interval"], rows),
     ]
     return "\n".join([*lines, *_candidate_lines(outcome)])
 
@@ -195,8 +193,7 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
     ]
     lines = ["", f"{len(outcome.candidates)} candidates are in both: {told}."]
     if rows:
-        headers = ["candidate", "B is", "speedup B / A", ""]
-        lines += ["", tabulate(rows, headers, tablefmt="simple", disable_numparse=True)]
+        lines += ["", cells.table(["candidate", "B is", "speedup B / A", ""], rows)]
     return [*lines, f"... and {len(changed) - len(rows)} more"] if len(changed) > len(rows) else lines
 
 

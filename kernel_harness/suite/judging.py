@@ -130,7 +130,7 @@ class DeviceJudge(Closing):
             self._fork_server.close()
             self._fork_server = None
         while self._sessions:
-            self._sessions.popitem()[1].__exit__(None, None, None)
+            self._sessions.popitem()[1].close()
 
     @phase("planning")
     def add(self, task: Task) -> None:
@@ -209,7 +209,7 @@ class DeviceJudge(Closing):
         self._current = name
         wanted = {name, *(each.problem.name for each in self.waiting)}
         for other in self._sessions.keys() - wanted:
-            self._sessions.pop(other).__exit__(None, None, None)
+            self._sessions.pop(other).close()
             with suppress(OSError, AttributeError):  # another C library
                 # glibc keeps freed memory otherwise: 1.9 GB after a hundred problems.
                 ctypes.CDLL(None).malloc_trim(0)

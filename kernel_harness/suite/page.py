@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.status import Status
 from kernel_harness.report.templating import TEMPLATES, rendered
-from kernel_harness.results.journal import writing
+from kernel_harness.results.journal import write
 from kernel_harness.suite import figures
 from kernel_harness.suite.collection import natural
 from kernel_harness.suite.store import Entry
@@ -60,8 +59,7 @@ class Row:
 def save(folder: Path, summary: Summary) -> Path:
     """Writes `suite.html` in `folder` and returns its path. Raises Unwritable if the file cannot be written."""
     path = folder / "suite.html"
-    with writing(path):
-        replace_text(path, html(folder, summary))
+    write(path, html(folder, summary))
     return path
 
 

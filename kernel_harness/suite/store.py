@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.core import codec
-from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
 from kernel_harness.results import record, roofline
-from kernel_harness.results.journal import Journal, append_line, writing
+from kernel_harness.results.journal import Journal, append_line, write, writing
 from kernel_harness.results.record import Result
 from kernel_harness.suite.device_worker import Task, Verdict
 from kernel_harness.timing.intervals import Interval
@@ -160,8 +159,7 @@ class SuiteStore:
 
     def begin(self, facts: Facts) -> None:
         """Stores the facts. Raises Unwritable if the file cannot be written."""
-        with writing(self._facts_path):
-            replace_text(self._facts_path, json.dumps(asdict(facts), indent=2) + "\n")
+        write(self._facts_path, json.dumps(asdict(facts), indent=2) + "\n")
 
     def details(self, problem: str, label: str) -> Journal:
         """Returns the journal of the full results of one problem."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tabulate import tabulate
 
-from kernel_harness.core.atomic_file import replace_bytes, replace_text
+from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.cells import csv, markdown, ratio
-from kernel_harness.results.journal import writing
+from kernel_harness.results.cells import csv, ratio, table
+from kernel_harness.results.journal import write, writing
 from kernel_harness.suite import collection, figures
 from kernel_harness.suite.device_worker import SuiteProblem
 from kernel_harness.suite.figures import Figure
@@ -160,7 +159,7 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
         lines += ["", "## Problems", "", _problem_table(summary)]
         if phases := phase_rows(summary):
             rows = ((name, f"{seconds:.1f}", f"{share:.1%}") for name, seconds, share in phases)
-            lines += ["", "## Time", "", _table(["phase", "seconds", "share"], rows)]
+            lines += ["", "## Time", "", table(["phase", "seconds", "share"], rows, "github")]
     return "\n".join(lines) + "\n"
 
 
@@ -173,12 +172,10 @@ def save(folder: Path, summary: Summary) -> Path:
         "figures.csv": figure_rows(summary), "summary.csv": problem_rows(summary),
         "candidates.csv": candidate_rows(summary),
     }  # fmt: skip
-    for name, table in tables.items():
-        with writing(folder / name):
-            replace_text(folder / name, csv(list(table), table.to_dict("records")))
+    for name, frame in tables.items():
+        write(folder / name, csv(list(frame), frame.to_dict("records")))
     path = folder / "summary.md"
-    with writing(path):
-        replace_text(path, text(summary))
+    write(path, text(summary))
     return path
 
 
@@ -186,27 +183,15 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    return tabulate([*rows], headers, tablefmt="github", disable_numparse=True)
-
-
 def _figure_table(summary: Summary) -> str:
     bounds = {f.name: "" if f.bounds is None else " - ".join(map(ratio, f.bounds)) for f in summary.figures}
     rows = ((f.name, ratio(f.value), bounds[f.name], f.problems) for f in summary.figures)
-    return _table(["figure", "value", "95% interval", "problems"], rows)
+    return table(["figure", "value", "95% interval", "problems"], rows, "github")
 
 
 def _problem_table(summary: Summary) -> str:
     rows = (
-        (
-            markdown(name),
-            level,
-            count,
-            passed,
-            markdown(best or ""),
-            speedup and f"{ratio(speedup)}x",
-            markdown(failures),
-        )
+        (name, level, count, passed, best, speedup and f"{ratio(speedup)}x", failures)
         for name, level, count, passed, best, speedup, _, _, failures in _problem_rows(summary)
     )
-    return _table(["problem", "level", "candidates", "passed", "best", "speedup", "failures"], rows)
+    return table(["problem", "level", "candidates", "passed", "best", "speedup", "failures"], rows, "github")

@@ -19,6 +19,7 @@ from support.twice import PROBLEM
 from kernel_harness import cli
 from kernel_harness.cli import ci
 from kernel_harness.core.status import Status
+from kernel_harness.results import journal
 from kernel_harness.results.journal import Unwritable
 
 PAGE = (ROOT / "docs" / "ci.md").read_text()
@@ -170,7 +171,7 @@ def test_a_file_that_cannot_be_written_names_its_option(tmp_path: Path, monkeypa
     def refuse(path: Path, text: str) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(ci, "replace_text", refuse)
+    monkeypatch.setattr(journal, "replace_text", refuse)
     with pytest.raises(Unwritable, match=r"Read-only file system.*another file with --junit"):
         written(tmp_path, ci.of_result("p", result("k"), failed=False))
 

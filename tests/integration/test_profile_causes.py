@@ -12,8 +12,7 @@ from support.command import ROOT
 
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.diagnostics import profile
-from kernel_harness.diagnostics.profile import work
-from kernel_harness.diagnostics.profile.accesses import Recorded
+from kernel_harness.diagnostics.profile.accesses import Recorded, Work, work_of
 from kernel_harness.diagnostics.profile.causes import largest
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
@@ -173,8 +172,6 @@ def test_threads_that_skip_a_branch_are_counted(planted: dict[str, Recorded]) ->
 def test_a_forged_basic_block_is_malformed(forged: dict[str, object]) -> None:
     whole = {"warps": 1, "threads": 32, "frames": [["k.cu", 1, "k"]]}
     file = CandidateFile("k.cu", "first")
-    assert work.parse([whole, whole, {**whole, "frames": [["other.h", 1, "f"]]}], file) == (
-        work.Work(1, "first", 2, 64),
-    )
+    assert work_of([whole, whole, {**whole, "frames": [["other.h", 1, "f"]]}], file) == (Work(1, "first", 2, 64),)
     with pytest.raises((ValueError, TypeError, KeyError)):
-        work.parse([{**whole, **forged}], file)
+        work_of([{**whole, **forged}], file)

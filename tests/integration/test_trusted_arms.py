@@ -86,7 +86,7 @@ def test_the_end_of_a_session_frees_inputs_and_answers_at_once(session: Session)
         answers = [weakref.ref(tensor) for tensor in session.reference.expectation(case)[1].expected]
         assert all(each() is not None for each in (*inputs, *answers))
 
-        session.__exit__(None, None, None)
+        session.close()
 
         assert outcome.status is Status.RUNTIME_ERROR
         assert not any(each() is not None for each in (*inputs, *answers))

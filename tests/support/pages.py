@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.checking.error_map import ErrorMap
 from kernel_harness.checking.verify import Check
-from kernel_harness.checking.wrong_elements import Mismatch
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch
 from kernel_harness.core.status import Status
 from kernel_harness.results.record import Kind, Result, to_line
 from kernel_harness.timing.statistics import Round, summarize

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_harness.checking.error_map import MAX_COLUMNS, MAX_ROWS, error_map
+from kernel_harness.checking.wrong_elements import MAX_COLUMNS, MAX_ROWS, error_map
 
 torch.set_num_threads(1)
 SHAPES = st.lists(st.integers(1, 150), min_size=0, max_size=3).filter(lambda s: torch.Size(s).numel() < 200_000)

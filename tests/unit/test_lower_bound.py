@@ -19,7 +19,7 @@ from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.problem.problem import Problem, load
 from kernel_harness.results.record import Result
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, Terms, timed
+from kernel_harness.session.summary import RunFacts, timed
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round
 
@@ -338,7 +338,7 @@ def judged(facts: RunFacts, ms: float) -> Result:
     rounds = tuple(Round({BASELINE: 6.6, "a": ms * (1 + i % 3 / 1000)}, arms) for i in range(33))
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
     passed = facts.result("a", Status.PASSED, "", "")
-    return timed(passed, cohort, Terms(None, facts.bounds_ms), 1.0)
+    return timed(facts, passed, cohort, None, 1.0)
 
 
 L2 = {"l2_bytes": 60 << 20}

@@ -20,9 +20,8 @@ from support.models import never
 from support.product import PROBLEM
 
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.error_map import ErrorMap
 from kernel_harness.checking.verify import Check, verify
-from kernel_harness.checking.wrong_elements import Mismatch
+from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status

@@ -21,7 +21,7 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
 from kernel_harness.results import leaderboard
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, Terms, timed
+from kernel_harness.session.summary import RunFacts, timed
 from kernel_harness.timing import stopping
 from kernel_harness.timing.clock import TAIL_MS
 from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distributions
@@ -74,8 +74,8 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     samples = zip([1.0, 2.0, 9.0] * 11, [1.0, 3.0, 9.0] * 11, strict=True)
     rounds = tuple(Round(dict(zip(arms, ms, strict=True)), arms) for ms in samples)
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
-    passed = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
-    result = timed(passed, cohort, Terms(None, {}), 1.0)
+    facts = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "")
+    result = timed(facts, facts.result("a", Status.PASSED, "", ""), cohort, None, 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
 
 
@@ -98,7 +98,7 @@ def test_a_time_that_the_judge_s_clock_contradicts_is_at_its_upper_end(device_ms
     known = {name: ArmMeasurements(name, trusted=name in (BASELINE, CONTROL)) for name in arms}
     cohort = Measurements(known, rounds=tuple(rounds))
     facts = RunFacts(PROBLEM, Ranked(), Settings(), (), {}, "")
-    results = [timed(facts.result(name, Status.PASSED, "", ""), cohort, Terms(None, {}), 1.0) for name in ("a", "b")]
+    results = [timed(facts, facts.result(n, Status.PASSED, "", ""), cohort, None, 1.0) for n in ("a", "b")]
 
     assert [each.timing.verified for each in results if each.timing] == [verified, True]
     assert ("the longest that the judge's clock leaves possible" in results[0].reason) is not verified

@@ -1,4 +1,7 @@
-"""What each line of a candidate's file does to memory in the recorded warps: requests, sectors and bank conflicts."""
+"""What each line of a candidate's file does in the recorded warps.
+
+It executes basic blocks, and it accesses memory, which takes requests, sectors and wavefronts.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,6 @@ from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import printable
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
 from kernel_harness.diagnostics.profile.resources import LANES, Launched, base_name, number
-from kernel_harness.diagnostics.profile.work import Work
-from kernel_harness.diagnostics.profile.work import parse as parse_work
 
 SECTOR_BYTES, WAVEFRONT_BYTES = 32, 128
 _LONGEST_TEXT = 300
@@ -103,6 +104,25 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Work:
+    """The basic blocks of g++'s code that begin on one line of the candidate's file.
+
+    `line` counts from 1, and `text` is the line without the spaces around it. `steps` is how often warps executed these
+    basic blocks. One that a warp executes for some of its threads counts once. `threads` is how often threads did.
+    """
+
+    line: int
+    text: str
+    steps: int
+    threads: int
+
+    @property
+    def efficiency(self) -> float:
+        """Returns the mean share of a warp's threads that take part, from 0 to 1."""
+        return self.threads / (LANES * self.steps)
+
+
+@dataclass(frozen=True)
 class Recorded:
     """The recorded accesses and instructions of the launches of one kernel and size, of all warps of `blocks` blocks.
 
@@ -180,13 +200,30 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
     launch = Launched.parse(message)
     return Recorded(
         launch, launches, blocks, number(message["recorded_launches"], least=1), number(message["left_out"]), elsewhere,
-        accesses, parse_work(message["steps"], file), _launched_at(launch.kernel, file),
+        accesses, work_of(message["steps"], file), _launched_at(launch.kernel, file),
     )  # fmt: skip
 
 
 def _launched_at(kernel: str, file: CandidateFile) -> tuple[int, str] | None:
     line = file.find(rf"\b{re.escape(base_name(kernel))}\s*(?:<[^;{{}}]*>)?\s*<<\s*<")
-    return (line, printable(file.line(line).strip())[:_LONGEST_TEXT]) if line else None
+    return (line, _text(file.line(line))) if line else None
+
+
+def work_of(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Work, ...]:
+    """Returns what each line of the candidate's file `file` executes, in the order of the lines.
+
+    `steps` are the basic blocks in a worker's message. Code of other files is left out. Raises KeyError, TypeError or
+    ValueError if `steps` is malformed.
+    """
+    sums: dict[int, tuple[int, int]] = {}
+    for step in steps:
+        warps, threads = number(step["warps"], least=1), number(step["threads"])
+        places = (file.place(str(source), number(at)) for source, at, _ in step["frames"])
+        line = next((line for found, line in places if found == file.name), None)
+        if line is not None:
+            before = sums.get(line, (0, 0))
+            sums[line] = before[0] + warps, before[1] + threads
+    return tuple(Work(line, _text(file.line(line)), *sums[line]) for line in sorted(sums))
 
 
 def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) -> tuple[int, str] | None:
@@ -205,5 +242,9 @@ def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) 
             text = file.line(line)
             known = column is not None and depth == 0
             accessed = expression(text, number(column), kind) if known else None
-            return line, printable(accessed or text.strip())[:_LONGEST_TEXT]
+            return line, _text(accessed or text)
     return None
+
+
+def _text(code: str) -> str:
+    return printable(code.strip())[:_LONGEST_TEXT]

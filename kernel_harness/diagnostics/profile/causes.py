@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kernel_harness.diagnostics.profile.accesses import WAVEFRONT_BYTES, Access, Recorded, Traffic
+from kernel_harness.diagnostics.profile.accesses import WAVEFRONT_BYTES, Access, Recorded, Traffic, Work
 from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.resources import BLOCKS_SM, LANES, WARPS_SM
-from kernel_harness.diagnostics.profile.work import Work
 
 _MOST_CAUSES = 3
 # Causes of different kinds are compared by clocks of one multiprocessor. In each clock, L2 sends it 64 bytes, and it

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tabulate import tabulate
+from collections.abc import Callable, Mapping, Sequence
 
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded, Traffic, Work
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
 from kernel_harness.diagnostics.profile.resources import LANES
-from kernel_harness.diagnostics.profile.work import Work
+from kernel_harness.results.cells import table
+
+Columns = Mapping[str, Callable[[Traffic], str]]
 
 _LONGEST_TEXT = 48
-_GLOBAL = (
-    "global memory", "", "requests", "bytes/thread", "sectors/request", "least", "bytes asked", "bytes moved",
-    "efficiency",
-)  # fmt: skip
-_SHARED = (
-    "shared memory", "", "requests", "bytes/thread", "wavefronts/request", "least", "ways", "extra wavefronts",
-)  # fmt: skip
-_WORK = ("executed", "basic blocks", "active threads")
+# The columns of numbers in the tables of accesses, with what they show of an access.
+_BOTH: Columns = {"requests": lambda t: f"{t.requests}", "bytes/thread": lambda t: f"{t.bytes_per_thread:.3g}"}
+_GLOBAL: Columns = {
+    **_BOTH,
+    "sectors/request": lambda t: _ratio(t.sectors, t.requests),
+    "least": lambda t: _ratio(t.least_sectors, t.requests),
+    "bytes asked": lambda t: f"{t.asked_bytes}",
+    "bytes moved": lambda t: f"{SECTOR_BYTES * t.sectors}",
+    "efficiency": lambda t: f"{100 * t.least_sectors / t.sectors:.0f}%",
+}
+_SHARED: Columns = {
+    **_BOTH,
+    "wavefronts/request": lambda t: _ratio(t.wavefronts, t.requests),
+    "least": lambda t: _ratio(t.least_wavefronts, t.requests),
+    "ways": lambda t: f"{t.ways}",
+    "extra wavefronts": lambda t: f"{t.extra_wavefronts}",
+}
 _MOST_WORK = 12  # lines of the table of basic blocks
 
 
@@ -50,19 +59,16 @@ def _basic_blocks(recorded: Recorded, screen: Terminal) -> list[str]:
     chosen = sorted(busiest[:_MOST_WORK], key=lambda each: each.line)
     if not chosen:
         return []
-    align = ("left", *["right"] * (len(_WORK) - 1))
-    table = tabulate([_work_row(each) for each in chosen], _WORK, colalign=align, disable_numparse=True)
+    rows = [(_short(each), each.steps, f"{LANES * each.efficiency:.1f}") for each in chosen]
+    executed = table(("executed", "basic blocks", "active threads"), rows, align=("left", "right", "right"))
     active = sum(each.threads for each in recorded.work) / sum(each.steps for each in recorded.work)
     text = f"On average {active:.1f} of the 32 threads of a warp take part in a basic block of g++'s code."
-    return [table, screen.wrapped(text)]
+    return [executed, screen.wrapped(text)]
 
 
-def _work_row(work: Work) -> list[str]:
-    return [_short(work.line, work.text), str(work.steps), f"{LANES * work.efficiency:.1f}"]
-
-
-def _short(line: int, text: str) -> str:
-    return f"line {line}: {text if len(text) <= _LONGEST_TEXT else f'{text[: _LONGEST_TEXT - 3]}...'}"
+def _short(of: Work | Access) -> str:
+    text = of.text if len(of.text) <= _LONGEST_TEXT else f"{of.text[: _LONGEST_TEXT - 3]}..."
+    return f"line {of.line}: {text}"
 
 
 def _sampling(recorded: Recorded) -> str:
@@ -87,36 +93,12 @@ def _sampling(recorded: Recorded) -> str:
 
 def _tables(accesses: Sequence[Access]) -> list[str]:
     parts = []
-    for headers, row, shared in ((_GLOBAL, _global_row, False), (_SHARED, _shared_row, True)):
-        rows = [row(each) for each in accesses if each.shared is shared]
+    for memory, columns in (("global memory", _GLOBAL), ("shared memory", _SHARED)):
+        those = [each for each in accesses if each.shared is (columns is _SHARED)]
+        rows = [(_short(a), str(a.kind), *(cell(a.traffic) for cell in columns.values())) for a in those]
         if rows:
-            align = ("left", "left", *["right"] * (len(headers) - 2))
-            parts.append(tabulate(rows, headers, colalign=align, disable_numparse=True))
+            parts.append(table((memory, "", *columns), rows, align=("left", "left", *["right"] * len(columns))))
     return parts
-
-
-def _place(access: Access) -> list[str]:
-    return [_short(access.line, access.text), str(access.kind)]
-
-
-def _global_row(access: Access) -> list[str]:
-    traffic = access.traffic
-    return [
-        *_place(access), str(traffic.requests), f"{traffic.bytes_per_thread:.3g}",
-        _ratio(traffic.sectors, traffic.requests),
-        _ratio(traffic.least_sectors, traffic.requests), str(traffic.asked_bytes), str(SECTOR_BYTES * traffic.sectors),
-        f"{100 * traffic.least_sectors / traffic.sectors:.0f}%",
-    ]  # fmt: skip
-
-
-def _shared_row(access: Access) -> list[str]:
-    traffic = access.traffic
-    return [
-        *_place(access), str(traffic.requests), f"{traffic.bytes_per_thread:.3g}",
-        _ratio(traffic.wavefronts, traffic.requests),
-        _ratio(traffic.least_wavefronts, traffic.requests), str(traffic.ways),
-        str(traffic.extra_wavefronts),
-    ]  # fmt: skip
 
 
 def _ratio(amount: int, requests: int) -> str:

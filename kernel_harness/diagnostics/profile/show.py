@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from tabulate import tabulate
-
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Resources, base_name, occupancy
+from kernel_harness.results.cells import table
 
 # If no launch of a kernel is known, its occupancy is shown for these block sizes.
 _USUAL_THREADS = (128, 256, 512, 1024)
@@ -72,7 +71,7 @@ def launches(launched: Sequence[Launched]) -> str:
         "kernel", "launches", "grid", "block", "threads", "barriers", "warp ops", "global read", "written",
         "shared read", "written",
     ]  # fmt: skip
-    return tabulate(rows, headers, colalign=("left", *["right"] * (len(headers) - 1)), disable_numparse=True)
+    return table(headers, rows, align=("left", *["right"] * (len(headers) - 1)))
 
 
 def resources(kernels: Sequence[Resources], launched: Sequence[Launched]) -> str:
@@ -95,7 +94,7 @@ def resources(kernels: Sequence[Resources], launched: Sequence[Launched]) -> str
     headers = [
         "sm_90", "registers", "shared", "spills", "stack", "threads/block", "blocks/SM", "occupancy", "limited by",
     ]  # fmt: skip
-    return tabulate(rows, headers, colalign=("left", *["right"] * 7, "left"), disable_numparse=True)
+    return table(headers, rows, align=("left", *["right"] * 7, "left"))
 
 
 def _advice(kernels: Sequence[Resources]) -> str:

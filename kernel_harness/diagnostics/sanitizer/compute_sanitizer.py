@@ -155,15 +155,12 @@ def read(log: str, file: str, source: Sequence[str], case: str) -> list[Finding]
     finding is that of all its reports. A report of another kind, or that names no line of the candidate, is left out.
     """
     found: dict[tuple[Kind, int], Finding] = {}
-    counts: dict[tuple[Kind, int], int] = {}
-    for report in _reports(log):
-        finding = _finding(report, file, source, case)
-        if finding is None:
-            continue
-        key = (finding.kind, finding.here.line)
-        found.setdefault(key, finding)
-        counts[key] = counts.get(key, 0) + finding.count
-    return [Finding(**{**vars(f), "count": counts[key]}) for key, f in found.items()]
+    for finding in (_finding(report, file, source, case) for report in _reports(log)):
+        if finding is not None:
+            key = (finding.kind, finding.here.line)
+            before = found.get(key)
+            found[key] = replace(before, count=before.count + finding.count) if before else finding
+    return [*found.values()]
 
 
 def failed_assertions(printed: str, file: str, source: Sequence[str]) -> list[Finding]:

@@ -70,12 +70,10 @@ class Report:
 
         Causes come first in the report.
         """
-        known = {(f.kind, f.here.file, f.here.line) for f in self.findings}
-        for f in found:
-            if (f.kind, f.here.file, f.here.line) not in known:
-                self.findings.append(f)
-                known.add((f.kind, f.here.file, f.here.line))
-        self.findings = causes_first(self.findings)
+        known: dict[tuple[Kind, str, int], Finding] = {}
+        for f in (*self.findings, *found):
+            known.setdefault((f.kind, f.here.file, f.here.line), f)
+        self.findings = causes_first([*known.values()])
 
     def text(self, name: str) -> str:
         """Returns the report as text for the user, one finding a line. `name` is the name of the kernel.
