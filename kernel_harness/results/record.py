@@ -10,7 +10,7 @@ import json
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,7 +21,7 @@ from kernel_harness.checking.verify import Check
 from kernel_harness.core import codec
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
-from kernel_harness.core.remark import Remark, RemarkKind, sentences
+from kernel_harness.core.remark import Remark, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.results.cells import bounds
@@ -323,50 +323,29 @@ def to_line(result: Result) -> str:
 
 
 def from_line(line: str) -> Result:
-    """Returns the Result in a line that `to_line` wrote, in the present schema version or in version 4.
+    """Returns the Result in a line that `to_line` wrote, in the present schema version.
 
     Raises NotARecord for any other line.
     """
-    found: Result = parsed(line, Result, Result.schema_version, _upgraded)
+    found: Result = parsed(line, Result, Result.schema_version, derived=["reason"])
     return found
 
 
-def parsed(
-    line: str, kind: type, schema_version: int, upgraded: Callable[[dict[str, Any], object], object] | None = None
-) -> Any:
+def parsed(line: str, kind: type, schema_version: int, derived: Collection[str] = ()) -> Any:
     """Returns the value of the dataclass `kind` from a line of JSON, whose key `schema_version` must have that value.
 
-    `upgraded`, if given, gets the other keys, which it may change, and the version. It returns the version that the
-    keys then have. Raises NotARecord for any other line.
+    The keys in `derived` follow from the others, and are not read. Raises NotARecord for any other line.
     """
     try:
         fields = json.loads(line)
     except ValueError:
         raise NotARecord("cut short, or not JSON") from None
-    version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
-    if version is not None and upgraded is not None:
-        version = upgraded(fields, version)
-    if version != schema_version:
+    if not isinstance(fields, dict) or fields.pop("schema_version", None) != schema_version:
         raise NotARecord(f"not of schema version {schema_version}")
     try:
-        return codec.reader(kind)(fields)
+        return codec.reader(kind)({key: value for key, value in fields.items() if key not in derived})
     except codec.Malformed as error:
         raise NotARecord(str(error)) from None
-
-
-def _upgraded(fields: dict[str, Any], version: object) -> object:
-    """Removes the `reason`, which is derived. Brings the keys of version 4 up to date. Returns the version.
-
-    In version 4, `reason` had the texts of all remarks, and `remark` repeated that of the sanitizer.
-    """
-    reason = fields.pop("reason", None)
-    if version != 4:
-        return version
-    if found := fields.pop("remark", ""):
-        reason = str(reason).removesuffix(f"\nSanitizer: {found}")
-        fields["remarks"] = [{"kind": RemarkKind.SANITIZER, "text": found}]
-    fields["verdict"] = reason
-    return Result.schema_version
 
 
 def _strict(value: Any) -> Any:

@@ -263,15 +263,6 @@ def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, r
     assert f"{journal.path}: skipped 1 of 3 lines: 1 " in warning
 
 
-@pytest.mark.parametrize("found", ["", "race: k.cu:7: `x`: two threads write."])
-def test_a_line_of_version_4_is_read_and_its_reason_stays(found):
-    reason = "M=4:own: 3 of 4 elements wrong." + (f"\nSanitizer: {found}" if found else "")
-    line = {"schema_version": 4, "kernel": "k", "status": "WRONG_VALUES", "shape": {}, "source_sha256": ""}
-    read = from_line(json.dumps({**line, "reason": reason, "remark": found}))
-    assert read.verdict == "M=4:own: 3 of 4 elements wrong." and read.reason == reason
-    assert [remark.text for remark in read.remarks] == [found] * bool(found)
-
-
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
