@@ -24,7 +24,7 @@ def declared(source: str) -> dict[str, int]:
         while end < len(tokens) and tokens[end].text not in (";", "=", "{"):
             is_word = tokens[end].kind is Kind.WORD
             if is_word and text_at(tokens, next_code(tokens, end + 1)) in ("[", ";", ",", "=", "{"):
-                found[tokens[end].text] = line_of(tokens, end)
+                found.setdefault(tokens[end].text, line_of(tokens, end))
             end += 1
     return found
 

@@ -32,7 +32,7 @@ def marks(source: str) -> list[tuple[int, str]]:
     With them, such statements report that they count up (emulator/loops.h).
     """
     tokens = tokenize(source)
-    places = [at for at in reversed(places_of(tokens, "atomicAdd", "atomicAdd_block")) if _counts_up(tokens, at)]
+    places = [at for at in places_of(tokens, "atomicAdd", "atomicAdd_block") if _counts_up(tokens, at)]
     return [(len(joined(tokens[:at])), "emulator_counts_up(), ") for at in places]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from cuda_on_cpu.emulator.tokens import (
+    Edit,
     Function,
     Kind,
     Token,
@@ -22,7 +23,6 @@ from cuda_on_cpu.emulator.tokens import (
     places_of,
     previous_code,
     text_at,
-    tokenize,
 )
 
 EXTENDED_LAMBDA = ("--extended-lambda", "-extended-lambda", "--expt-extended-lambda", "-expt-extended-lambda")
@@ -78,8 +78,8 @@ class _Names:
         return any(len(word) > 2 and word.isupper() and word not in known for word in words)
 
 
-def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
-    """Edits `tokens`, a CUDA source, in place: what nvcc refuses becomes an error of the preprocessor at its place.
+def refusals(tokens: Sequence[Token], flags: Sequence[str]) -> list[Edit]:
+    """Returns the edits of a CUDA source that make an error of the preprocessor of what nvcc refuses, at its place.
 
     `flags` are the candidate's flags for nvcc. Code that the preprocessor removes gives no error.
     """
@@ -95,8 +95,7 @@ def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
             "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag",
         )
     errors |= dict.fromkeys(_late_alignments(tokens), "attribute does not apply to any entity")
-    for at in sorted(errors, reverse=True):
-        tokens[at:at] = tokenize(f'_Pragma("GCC error \\"{errors[at]}\\"") ')
+    return [(at, at, f'_Pragma("GCC error \\"{error}\\"") ') for at, error in errors.items()]
 
 
 def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
@@ -157,7 +156,7 @@ def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> b
     if not words & names.device_words or words & names.host_words or names.may_hide_qualifiers(words):
         return False
     name = function_name(function.head)
-    used = any(not function.opening <= i <= function.closing for i in places_of(tokens, name)[:-1])
+    used = any(not function.opening <= i <= function.closing for i in places_of(tokens, name)[1:])
     return not function.in_class and ("template" not in words or used)
 
 

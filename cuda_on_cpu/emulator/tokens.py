@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -37,6 +38,9 @@ class Token(NamedTuple):
     is_code: bool
     plain: str
 
+
+Edit = tuple[int, int, str]
+"""A change of a source, (start, end, text): `text` replaces the tokens at the indices from `start` to before `end`."""
 
 # https://eel.is/c++draft/lex: a raw string ends at its own tag. A number may contain `'`, and a sign behind its `e`.
 _TOKEN = re.compile(
@@ -96,12 +100,19 @@ def with_additions(source: str, added: Sequence[tuple[int, str]]) -> str:
     return source
 
 
-def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
-    """Returns the indices of all tokens whose text is one of `texts`, the last token first.
+def edited(tokens: Sequence[Token], edits: Iterable[Edit]) -> list[Token]:
+    """Returns the tokens with all edits made. Edits of one place keep their order; one within another is left out."""
+    out, done = list[Token](), 0
+    for start, end, text in sorted(edits, key=itemgetter(0, 1)):
+        if start >= done:
+            out += [*tokens[done:start], *tokenize(text)]
+            done = end
+    return [*out, *tokens[done:]]
 
-    A caller can edit the tokens in this order: an edit changes the indices of later tokens only.
-    """
-    return [i for i in range(len(tokens) - 1, -1, -1) if tokens[i].text in texts]
+
+def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
+    """Returns the indices of all tokens whose text is one of `texts`."""
+    return [i for i, token in enumerate(tokens) if token.text in texts]
 
 
 def line_breaks(tokens: Iterable[Token]) -> str:
@@ -291,6 +302,14 @@ def argument_end(tokens: Sequence[Token], start: int) -> int:
             end = template_end(tokens, i)
         i = (i if end is None else end) + 1
     return i
+
+
+def arguments_in(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields the indices where each argument begins and ends, of a call's arguments from `start` to before `end`."""
+    while next_code(tokens, start) < end:
+        last = argument_end(tokens, start)
+        yield start, last
+        start = last + 1
 
 
 def template_end(tokens: Sequence[Token], at: int) -> int | None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from cuda_on_cpu.emulator.tokens import (
+    Edit,
     Function,
     Kind,
     Token,
@@ -20,7 +21,6 @@ from cuda_on_cpu.emulator.tokens import (
     places_of,
     previous_code,
     text_at,
-    tokenize,
 )
 
 _ENDS_OF_DECLARATOR = ("[", ",", ")", "=", ";")
@@ -30,26 +30,25 @@ _ELEMENT = re.compile(r"^(?!(?:do|else) )(?:[\w:]+ )*\w+ = \w+ \[ \d+ \](?: \S+)
 _ON_DEVICE = ("__global__", "__device__")
 
 
-def add_steps(tokens: list[Token]) -> None:
-    """Edits `tokens`, a CUDA source, in place: reads of one element (`_reads`), and updates of volatile memory.
+def steps(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits of a CUDA source: of reads of one element (`_reads`), and of updates of volatile memory.
 
     An update is `v[i] += v[i + 16];`, or any other assignment to an element whose right side reads an element.
     In `{ step(1); auto value = (v[i + 16]); step(2); v[i] += value; step(3); }`, a step waits for the other lanes that
     are there. Statements in macros stay, and those of functions that the host may call.
     """
     declared = list(_volatile_names(tokens))
-    for function in reversed(functions(tokens)):
+    for function in functions(tokens):
         if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
             continue
-        edits = [(end + 1, end + 1, f" ::emulator::step({3 * end});") for end in _reads(tokens, function)]
+        for end in _reads(tokens, function):
+            yield end + 1, end + 1, f" ::emulator::step({3 * end});"
         names = {name for at, name in declared if _belongs(tokens, at, function)}
         for start, operator, end in _updates(tokens, function, names):
-            left, right = joined(tokens[start : operator + 1]), joined(tokens[operator + 1 : end])
             before, between, after = (f"::emulator::step({3 * start + i});" for i in (1, 2, 3))
-            text = f"{{ {before} const auto emulator_value = ({right}); {between} {left} emulator_value; {after} }}"
-            edits.append((start, end + 1, text))
-        for start, end, text in sorted(edits, reverse=True):
-            tokens[start:end] = tokenize(text)
+            yield start, operator + 1, f"{{ {before} const auto emulator_value = ("
+            left = joined(tokens[start : operator + 1])
+            yield end, end + 1, f"); {between} {left} emulator_value; {after} }}"
 
 
 def _volatile_names(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
@@ -74,7 +73,7 @@ def _belongs(tokens: Sequence[Token], at: int, function: Function) -> bool:
 
 
 def _reads(tokens: Sequence[Token], function: Function) -> Iterator[int]:
-    """Yields the index of the `;` of each `value = memory[0];` behind which memory is written, the last one first.
+    """Yields the index of the `;` of each `value = memory[0];` behind which memory is written.
 
     The memory is a `__shared__` array of the function, and no barrier is between read and write. A GPU's warp reads the
     element before one of its lanes overwrites it.
@@ -119,7 +118,7 @@ def _is_overwritten(tokens: Sequence[Token], after: int, function: Function, nam
 
 
 def _updates(tokens: Sequence[Token], function: Function, names: set[str]) -> Iterator[tuple[int, int, int]]:
-    """Yields the indices of the first token, of the `=` and of the `;` of each statement that `add_steps` edits."""
+    """Yields the indices of the first token, of the `=` and of the `;` of each statement that `steps` edits."""
     for start in places_of(tokens, *names) if names else ():
         bracket = next_code(tokens, start + 1)
         inside = function.opening < start < function.closing and not in_directive(tokens, start)
