@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 
-from cuda_on_cpu.emulator.nvcc_rules import function_name
-from cuda_on_cpu.emulator.rewrite import kernels_of
-from cuda_on_cpu.emulator.tokens import Function, Kind, Token, code_only, functions, tokenize
+from cuda_on_cpu.emulator.tokens import (
+    Function,
+    Kind,
+    Token,
+    code_only,
+    functions,
+    kernels_of,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
 
 # What a GPU guarantees only where shared memory begins at a multiple of more than 16 bytes: an alignment that is not a
 # small number, and the swizzles of inline PTX and of tensor maps. A header of the program may have either.
@@ -40,9 +50,8 @@ def _described(source: str, *, uncertain: bool) -> list[str]:
     others = {word for each in found if "__global__" not in each.head for word in each.head}
     kernels = sorted(kernels_of(tokens) - others)
     calls = {} if uncertain else _calls(tokens, found)
-    shared = sorted(
-        name for each in found if (name := _name(each)) and "__global__" not in each.head and _has_shared(tokens, each)
-    )
+    having = [each for each in found if places_of(tokens, "__shared__", start=each.opening, end=each.closing)]
+    shared = sorted(name for each in having if "__global__" not in each.head and (name := _name(tokens, each)))
     out = []
     for kernel in kernels:
         out.append(kernel)
@@ -61,11 +70,10 @@ def _calls(tokens: list[Token], found: list[Function]) -> dict[str, set[str]]:
     calls: dict[str, set[str]] = defaultdict(set)
     outside, last = list[Token](), 0
     for each in found:
-        name = _name(each)
+        name = _name(tokens, each)
         if name and {"__device__", "__global__"} & set(each.head):
             calls[name] |= _words(tokens[each.opening : each.closing])
-            own = max(i for i in range(last, each.opening) if tokens[i].text == name)
-            outside += [*tokens[last:own], *tokens[own + 1 : each.opening]]
+            outside += [*tokens[last : each.at], *tokens[each.at + 1 : each.opening]]
             last = each.closing
     calls[""] = _words([*outside, *tokens[last:]])
     return calls
@@ -82,16 +90,10 @@ def _closure(calls: dict[str, set[str]], names: set[str], kernels: set[str]) -> 
     return reached
 
 
-def _name(function: Function) -> str:
+def _name(tokens: Sequence[Token], function: Function) -> str:
     """Returns the name of a function that is no member and no operator, else an empty text."""
-    head = function.head
-    name = "" if function.in_class or "operator" in head else function_name(head)
-    is_member = name and head.index(name) and head[head.index(name) - 1] == "::"
-    return "" if is_member else name
-
-
-def _has_shared(tokens: list[Token], function: Function) -> bool:
-    return "__shared__" in _words(tokens[function.opening : function.closing])
+    is_member = function.in_class or text_at(tokens, previous_code(tokens, function.at)) == "::"
+    return "" if is_member or "operator" in function.head else function.name
 
 
 def _words(tokens: list[Token]) -> set[str]:

@@ -12,8 +12,10 @@ from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     brackets_after,
-    closing_of,
+    declared_function,
+    end_of_name,
     in_directive,
+    kernels_of,
     line_breaks,
     next_code,
     on_one_line,
@@ -21,6 +23,7 @@ from cuda_on_cpu.emulator.tokens import (
     text_at,
 )
 
+_ENDS = ("{", "}", ";", "requires")
 _CLUSTER = "__cluster_dims__"
 # On a GPU, the results of these functions depend on the kernel's bounds. The emulator's do not, so a block size that a
 # source takes from them may be too large here only.
@@ -43,46 +46,30 @@ def checks(tokens: Sequence[Token]) -> Iterator[Edit]:
 
 
 def _checks(tokens: Sequence[Token], attribute: str, macro: str) -> Iterator[Edit]:
+    kernels = kernels_of(tokens)
     for at in places_of(tokens, attribute):
         brackets = brackets_after(tokens, at)
         values = tokens[brackets[0] + 1 : brackets[1]] if brackets else []
         if not brackets or not any(token.is_code for token in values):
             continue
-        body = _body(tokens, brackets[1] + 1)
         names = {token.text for token in values if token.kind is Kind.WORD}
-        certain = body is not None and _is_kernel(tokens, at, body) and not in_directive(tokens, at)
-        if body is not None and certain and not names & _declared(tokens, brackets[1] + 1, body):
+        body = None if in_directive(tokens, at) else _body(tokens, brackets[1] + 1, kernels)
+        if body is not None and not names & _declared(tokens, brackets[1] + 1, body):
             yield body + 1, body + 1, f"{macro}({on_one_line(values)})"
         elif attribute == _CLUSTER:  # g++ looks the name up, which is not there
             yield at, brackets[1] + 1, f"__attribute__((aligned(::{_CLUSTER})))" + line_breaks(values)
 
 
-def _body(tokens: Sequence[Token], at: int) -> int | None:
-    """Returns the index of the `{` that begins the body of the function whose declaration continues at index `at`.
+def _body(tokens: Sequence[Token], start: int, kernels: set[str]) -> int | None:
+    """Returns the index of the `{` that begins the body of the kernel whose declaration continues at index `start`.
 
-    Returns None if the function has no body, or if a directive or a `requires` makes it uncertain where it begins.
+    Returns None if it is no kernel or has no body, or if a directive or a `requires` makes it uncertain.
     """
-    parameters = False
-    while at < len(tokens):
-        text = tokens[at].text
-        if text in ("{", "}", ";", "#", "requires"):
-            return at if text == "{" and parameters else None
-        if text in ("(", "["):
-            parameters = parameters or text == "("
-            closing = closing_of(tokens, at)
-            if closing is None:
-                return None
-            at = closing
-        at += 1
-    return None
-
-
-def _is_kernel(tokens: Sequence[Token], at: int, body: int) -> bool:
-    """Returns whether the declaration around index `at`, whose body begins at index `body`, has `__global__`."""
-    start = at
-    while start and tokens[start - 1].text not in ("{", "}", ";"):
-        start -= 1
-    return any(token.text == "__global__" for token in tokens[start:body])
+    name = declared_function(tokens, start)
+    parameters = brackets_after(tokens, end_of_name(tokens, name) - 1) if text_at(tokens, name) in kernels else None
+    ends = (i for i in range(parameters[1] if parameters else len(tokens), len(tokens)) if tokens[i].text in _ENDS)
+    body = next(ends, len(tokens))
+    return body if text_at(tokens, body) == "{" and not places_of(tokens, "#", start=start, end=body) else None
 
 
 def _declared(tokens: Sequence[Token], start: int, end: int) -> set[str]:

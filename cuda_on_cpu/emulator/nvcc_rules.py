@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from cuda_on_cpu.emulator.tokens import (
     Edit,
@@ -17,6 +16,7 @@ from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     brackets_after,
+    declared_function,
     functions,
     in_directive,
     next_code,
@@ -54,11 +54,6 @@ _OF_C = frozenset(
         "cudaFuncSetAttribute cudaLaunchCooperativeKernel cudaLaunchHostFunc cudaGraphCreate "
         "cudaGraphInstantiate cudaStreamBeginCapture cudaStreamEndCapture cudaMemPrefetchAsync cudaMemAdvise "
         "cudaMemGetInfo"
-    )
-)
-ATTRIBUTES = frozenset(
-    _WORDS.findall(
-        "__launch_bounds__ __attribute__ __align__ alignas __cluster_dims__ __maxnreg__ decltype noexcept requires"
     )
 )
 
@@ -107,14 +102,10 @@ def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
         words = set(function.head)
         on_device = bool(words & device_words) or "constexpr" in words or "consteval" in words
         uncertain = on_device or function.in_class or names.may_hide_qualifiers(words)
-        (other if uncertain else host).add(function_name(function.head))
+        (other if uncertain else host).add(function.name)
     for i in places_of(tokens, *device_words):  # a declaration, which may be before a definition without a qualifier
-        if in_directive(tokens, i):
-            continue
-        end = i
-        while end < len(tokens) and tokens[end].text not in (";", "{", "}"):
-            end += 1
-        other.add(function_name([token.text for token in tokens[i + 1 : end] if token.is_code]))
+        if not in_directive(tokens, i):
+            other.add(text_at(tokens, declared_function(tokens, i + 1)))
     return replace(names, host_only=frozenset(host - other), defined=frozenset(host | other))
 
 
@@ -133,20 +124,6 @@ def _macros_with(tokens: Sequence[Token], words: Sequence[str]) -> set[str]:
     return found
 
 
-def function_name(head: Sequence[str]) -> str:
-    """Returns the name of the function whose declaration begins with the words `head`, or an empty text."""
-    depth, in_attribute = 0, False
-    for word, following in pairwise(head):
-        if not depth and following == "(" and word.isidentifier():
-            if word not in ATTRIBUTES:
-                return word
-            in_attribute = True
-        if in_attribute:
-            depth += (word == "(") - (word == ")")
-            in_attribute = depth > 0 or following == "("
-    return ""
-
-
 def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> bool:
     """Returns whether nvcc compiles the function for the device alone, and certainly compiles it.
 
@@ -155,15 +132,14 @@ def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> b
     words = set(function.head)
     if not words & names.device_words or words & names.host_words or names.may_hide_qualifiers(words):
         return False
-    name = function_name(function.head)
-    used = any(not function.opening <= i <= function.closing for i in places_of(tokens, name)[1:])
-    return not function.in_class and ("template" not in words or used)
+    if function.in_class or "template" not in words:
+        return not function.in_class
+    return any(not function.opening <= i <= function.closing for i in places_of(tokens, function.name)[1:])
 
 
 def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> dict[int, str]:
     """Returns the errors in the body of a function of the device, by the index of the token with the error."""
-    space = "__global__" if "__global__" in function.head else "__device__"
-    caller = function_name(function.head)
+    caller = f"{'__global__' if '__global__' in function.head else '__device__'} function('{function.name}')"
     found = {}
     for i in range(function.opening + 1, function.closing):
         token = tokens[i]
@@ -174,7 +150,7 @@ def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> di
             found[i] = "device code does not support exception handling"
         elif _is_host_name(tokens, i, before, names) and token.text not in _declared(tokens, function):
             callee = f"std::{token.text}" if before == "::" else token.text
-            found[i] = f"calling a __host__ function('{callee}') from a {space} function('{caller}') is not allowed"
+            found[i] = f"calling a __host__ function('{callee}') from a {caller} is not allowed"
     return found
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from cuda_on_cpu.emulator.launch_bounds import checks
 from cuda_on_cpu.emulator.launches import joined_launches, launches
-from cuda_on_cpu.emulator.nvcc_rules import ATTRIBUTES, refusals
+from cuda_on_cpu.emulator.nvcc_rules import refusals
 from cuda_on_cpu.emulator.tokens import (
     Edit,
     Kind,
@@ -22,7 +22,10 @@ from cuda_on_cpu.emulator.tokens import (
     brackets_after,
     closing_of,
     edited,
+    end_of_name,
+    functions,
     joined,
+    kernels_of,
     line_breaks,
     next_code,
     on_one_line,
@@ -77,7 +80,7 @@ def _dynamic_shared(tokens: Sequence[Token]) -> Iterator[Edit]:
             value = "*::emulator::dynamic_shared" if cast.endswith("&") else "::emulator::dynamic_shared"
             text = f"{pointer} = reinterpret_cast<{cast}>({value});"
             again = f"{{extern {array};}}"  # g++, too, refuses another type for an array of this name
-            outside = not any(at < start < closing for at, closing, _ in outermost_braces(tokens))
+            outside = not any(at < start < closing for _, at, closing, _ in outermost_braces(tokens))
             if outside:
                 yield from _declared_in_functions(tokens, end, name, text)
             yield start, end + 1, again[1:-1] + breaks if outside else again + text + breaks
@@ -88,8 +91,9 @@ def _declared_in_functions(tokens: Sequence[Token], after: int, name: str, decla
 
     The body becomes a block of its own, in which the function may declare the name again.
     """
-    for at, end, head in outermost_braces(tokens):
-        if at > after and "(" in head and name not in head and any(token.text == name for token in tokens[at:end]):
+    for function in functions(tokens):
+        at, end = function.opening, function.closing
+        if at > after and name not in function.head and places_of(tokens, name, start=at, end=end):
             yield at + 1, at + 1, f"{declaration} {{"
             yield end, end, "}"
 
@@ -225,42 +229,6 @@ def _types_in_sizes(tokens: Sequence[Token]) -> Iterator[Edit]:
 _FORMS = (_qualifiers, _member_templates, _types_in_sizes, _pragmas_of_macros)
 
 
-def kernels_of(tokens: Sequence[Token]) -> set[str]:
-    """Returns the names of the kernels that the source defines or declares."""
-    names = set()
-    for i, token in enumerate(tokens):
-        if token.text == "__global__":
-            name = _declared_name(tokens, i + 1)
-            if name:
-                names.add(name)
-    return names
-
-
-def _declared_name(tokens: Sequence[Token], at: int) -> str:
-    """Returns the name of the function whose declaration continues at index `at`.
-
-    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`,
-    which may be a macro. Returns an empty text if there is none before the end of the declaration.
-    """
-    while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
-        opening = next_code(tokens, at + 1)
-        if tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
-            closing = closing_of(tokens, opening)
-            if closing is None:
-                return tokens[at].text
-            after = next_code(tokens, closing + 1)
-            is_attribute = (
-                after < len(tokens)
-                and tokens[after].kind is Kind.WORD
-                and text_at(tokens, next_code(tokens, after + 1)) == "("
-            )
-            if not is_attribute and tokens[at].text not in ATTRIBUTES:  # else the name follows
-                return tokens[at].text
-            at = closing
-        at += 1
-    return ""
-
-
 def _passed_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
     """Yields the edits with which kernels that are passed to CUDA's functions become known by name.
 
@@ -287,7 +255,7 @@ def _cast_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
     for i, token in enumerate(tokens):
         if token.kind is not Kind.WORD:
             continue
-        end = _end_of_name(tokens, i)
+        end = end_of_name(tokens, i)
         # With template arguments, it is a function, perhaps a kernel of a header.
         if token.text in kernels or end > i + 1:
             first = _start_of_cast(tokens, i)
@@ -317,13 +285,6 @@ def _start_of_cast(tokens: Sequence[Token], at: int) -> int | None:
         ["<", *pointer, ">", "("] for pointer in _VOID_POINTERS
     ]
     return start if any(words[-len(form) :] == form for form in forms) else None
-
-
-def _end_of_name(tokens: Sequence[Token], at: int) -> int:
-    """Returns the index behind the name at index `at` and its template arguments, if it has any."""
-    opening = next_code(tokens, at + 1)
-    end = template_end(tokens, opening) if text_at(tokens, opening) == "<" else None
-    return at + 1 if end is None else end + 1
 
 
 def _without_void_cast(argument: Sequence[Token]) -> tuple[int, int]:

@@ -53,6 +53,10 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+ATTRIBUTES = frozenset({
+    "__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__", "__maxnreg__", "decltype",
+    "noexcept", "requires",
+})  # fmt: skip
 _BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 
 
@@ -110,9 +114,9 @@ def edited(tokens: Sequence[Token], edits: Iterable[Edit]) -> list[Token]:
     return [*out, *tokens[done:]]
 
 
-def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
-    """Returns the indices of all tokens whose text is one of `texts`."""
-    return [i for i, token in enumerate(tokens) if token.text in texts]
+def places_of(tokens: Sequence[Token], *texts: str, start: int = 0, end: int | None = None) -> list[int]:
+    """Returns the indices, from `start` to before `end`, of all tokens whose text is one of `texts`."""
+    return [i for i, token in enumerate(tokens[start:end], start) if token.text in texts]
 
 
 def line_breaks(tokens: Iterable[Token]) -> str:
@@ -177,13 +181,15 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
-def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]]:
-    """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
+def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[str]]]:
+    """Returns (start, opening, closing, words) for each outermost pair of braces.
+
+    The words are those of the statement before the pair, which begins at the index `start`.
 
     The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost. What is in a
     preprocessor directive counts neither as braces nor as words.
     """
-    found, head, i = [], list[str](), 0
+    found, start, head, i = [], 0, list[str](), 0
     while i < len(tokens):
         text, closing = tokens[i].text, None
         if text == "#" and in_directive(tokens, i):
@@ -192,10 +198,11 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]
         if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
             closing = closing_of(tokens, i)
         if closing is not None:
-            found.append((i, closing, head))
+            found.append((start, i, closing, head))
         if text in ("{", "}", ";"):
             head = []
         elif tokens[i].is_code:
+            start = start if head else i
             head = [*head, text]
         i = (i if closing is None else closing) + 1
     return found
@@ -220,12 +227,17 @@ def begins_line(tokens: Sequence[Token], at: int) -> bool:
 
 
 class Function(NamedTuple):
-    """The definition of a function: the words before its body, and the indices of the braces around the body.
+    """The definition of a function.
 
-    `in_class` is true for a member function that a class defines.
+    `head` has the words before its body, without those of directives. `start`, `opening` and `closing` are the indices
+    of its first token and of the braces around its body. `name` is unqualified, and `at` its index; empty and -1 if
+    there is none. `in_class` is true for a member function that a class defines.
     """
 
     head: list[str]
+    name: str
+    start: int
+    at: int
     opening: int
     closing: int
     in_class: bool
@@ -236,13 +248,47 @@ def functions(
 ) -> list[Function]:
     """Returns the functions that are defined between two indices, those of classes too. Macros do not count."""
     found: list[Function] = []
-    for opening, closing, head in outermost_braces(tokens[start:end]):
-        opening, closing = start + opening, start + closing
+    for first, opening, closing, head in outermost_braces(tokens[start:end]):
+        first, opening, closing = start + first, start + opening, start + closing
         if _declares_class(head):
             found += functions(tokens, opening + 1, closing, True)
         elif "(" in head and not in_directive(tokens, opening):
-            found.append(Function(head, opening, closing, in_class))
+            at = declared_function(tokens, first)
+            found.append(Function(head, text_at(tokens, at), first, at, opening, closing, in_class))
     return found
+
+
+def declared_function(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the name of the function whose declaration continues at index `at`.
+
+    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`,
+    which may be a macro. Returns -1 if there is none before the end of the declaration.
+    """
+    name = -1
+    while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
+        opening = next_code(tokens, end_of_name(tokens, at))
+        if tokens[at].text == "#" and begins_line(tokens, at):
+            at = _directive_end(tokens, at)
+        elif tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
+            name = name if tokens[at].text in ATTRIBUTES else at
+            at = closing_of(tokens, opening) or len(tokens)
+        elif name >= 0 and tokens[at].is_code:
+            return name
+        at += 1
+    return name
+
+
+def kernels_of(tokens: Sequence[Token]) -> set[str]:
+    """Returns the names of the kernels that the source defines or declares."""
+    return {text_at(tokens, declared_function(tokens, i + 1)) for i in places_of(tokens, "__global__")} - {""}
+
+
+def declared_variables(tokens: Sequence[Token], at: int) -> Iterator[int]:
+    """Yields the indices of the names that the declaration around the word at index `at` may give variables."""
+    while at < len(tokens) and tokens[at].text not in (";", "=", "{"):
+        if tokens[at].kind is Kind.WORD and text_at(tokens, next_code(tokens, at + 1)) in ("[", ";", ",", "=", "{"):
+            yield at
+        at += 1
 
 
 def _declares_class(head: Sequence[str]) -> bool:
@@ -310,6 +356,13 @@ def arguments_in(tokens: Sequence[Token], start: int, end: int) -> Iterator[tupl
         last = argument_end(tokens, start)
         yield start, last
         start = last + 1
+
+
+def end_of_name(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index behind the name at index `at` and its template arguments, if it has any."""
+    opening = next_code(tokens, at + 1)
+    end = template_end(tokens, opening) if text_at(tokens, opening) == "<" else None
+    return at + 1 if end is None else end + 1
 
 
 def template_end(tokens: Sequence[Token], at: int) -> int | None:
