@@ -12,13 +12,13 @@ from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     arguments_in,
+    brackets_around,
     closing_of,
     in_directive,
     line_breaks,
     line_of,
     next_code,
     on_one_line,
-    opening_of,
     places_of,
     previous_code,
     text_at,
@@ -144,10 +144,7 @@ def _kernel_start(tokens: Sequence[Token], at: int) -> int | None:
             i = _angle_opening(tokens, i)
             continue
         if text == ")":
-            opening = opening_of(tokens, i)
-            if opening is None:
-                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
-            return opening
+            return _round_opening(tokens, i)
         if i < 0 or tokens[i].kind not in (Kind.WORD, Kind.NUMBER):
             return None
         before = previous_code(tokens, i)
@@ -163,6 +160,13 @@ def _kernel_start(tokens: Sequence[Token], at: int) -> int | None:
         i = before
 
 
+def _round_opening(tokens: Sequence[Token], at: int) -> int:
+    opening = next(brackets_around(tokens, at), None)
+    if opening is None:
+        raise MalformedLaunch(line_of(tokens, at), "this ')' has no matching '('")
+    return opening
+
+
 def _angle_opening(tokens: Sequence[Token], at: int) -> int:
     """Returns the index of the `<` that matches the `>` at index `at` of `tokens`.
 
@@ -172,10 +176,7 @@ def _angle_opening(tokens: Sequence[Token], at: int) -> int:
     while i >= 0:
         text = tokens[i].text
         if text == ")":
-            opening = opening_of(tokens, i)
-            if opening is None:
-                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
-            i = opening
+            i = _round_opening(tokens, i)
         elif text == ">":
             depth += 1
         elif text == "<":

@@ -89,19 +89,24 @@ def code_only(source: str) -> str:
 
     The length of the text and its line breaks do not change.
     """
-    return "".join([token.plain for token in tokenize(source)])
+    return plain(tokenize(source))
 
 
-def with_additions(source: str, added: Sequence[tuple[int, str]]) -> str:
-    """Returns the source with texts added before some of its characters. `added` has their indices, in order.
+def plain(tokens: Iterable[Token]) -> str:
+    """Returns the text of all tokens, one after the other, as `code_only` does for a source."""
+    return "".join([token.plain for token in tokens])
+
+
+def with_additions(source: str, added: Iterable[Edit]) -> str:
+    """Returns the source with edits made that only add texts.
 
     All lines and columns of the source stay as they are, as far as a compiler reports them.
     """
-    for at, text in reversed(added):
-        line = source.count("\n", 0, at) + 1
-        column = len(source[source.rfind("\n", 0, at) + 1 : at].encode())
-        source = f"{source[:at]}{text}\n#line {line}\n{' ' * column}{source[at:]}"
-    return source
+    tokens, edits = tokenize(source), list[Edit]()
+    for start, end, text in added:
+        line = joined(tokens[:start]).rpartition("\n")[2]
+        edits.append((start, end, f"{text}\n#line {line_of(tokens, start)}\n{' ' * len(line.encode())}"))
+    return joined(edited(tokens, edits))
 
 
 def edited(tokens: Sequence[Token], edits: Iterable[Edit]) -> list[Token]:
@@ -308,18 +313,27 @@ def brackets_after(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
     return None if closing is None else (opening, closing)
 
 
-def opening_of(tokens: Sequence[Token], at: int) -> int | None:
-    """Returns the index of the `(`, `[` or `{` of the closing bracket at index `at`; None if there is none."""
+def brackets_around(tokens: Sequence[Token], at: int) -> Iterator[int]:
+    """Yields the index of each `(`, `[` or `{` whose brackets are around the token at index `at`, the innermost first.
+
+    The first of them is the partner of a closing bracket at index `at`.
+    """
     depth = 0
-    for i in range(at, -1, -1):
+    for i in range(at - 1, -1, -1):
         text = tokens[i].text
         if text in CLOSING:
             depth += 1
         elif text in OPENING:
-            depth -= 1
             if not depth:
-                return i
-    return None
+                yield i
+            depth = max(depth - 1, 0)
+
+
+def statement_start(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index behind the last `;`, `{` or `}` before the token at index `at`."""
+    while at and tokens[at - 1].text not in (";", "{", "}"):
+        at -= 1
+    return at
 
 
 def in_directive(tokens: Sequence[Token], at: int) -> bool:

@@ -169,7 +169,7 @@ def _source_units(sources: Sources, headers: Headers, instrumentation: Instrumen
     cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
     text = rewritten(sources)
     counted = instrumentation is Instrumentation.COUNTED
-    added = sorted(unrolled_loops.marks(text) + counted_updates.marks(text)) if counted else []
+    added = [*unrolled_loops.marks(text), *counted_updates.marks(text)] if counted else []
     cuda = declared_kernels.declaration(sources.cuda, text) + named(with_additions(text, added), sources.cuda_file)
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
     cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]

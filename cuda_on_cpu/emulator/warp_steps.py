@@ -21,6 +21,7 @@ from cuda_on_cpu.emulator.tokens import (
     next_code,
     places_of,
     previous_code,
+    statement_start,
     text_at,
 )
 
@@ -77,9 +78,7 @@ def _reads(tokens: Sequence[Token], function: Function) -> Iterator[int]:
     for at in places_of(tokens, *arrays, **body) if arrays else ():
         if in_directive(tokens, at):
             continue
-        start, end = at, at
-        while tokens[start - 1].text not in (";", "{", "}"):
-            start -= 1
+        start, end = statement_start(tokens, at), at
         while tokens[end].text not in (";", "{", "}"):
             end += 1
         words = " ".join(token.text for token in tokens[start:end] if token.text.strip())
