@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from cuda_on_cpu.emulator.tokens import declared_variables, in_directive, line_of, places_of, tokenize
+from cuda_on_cpu.compile.cuda_source import declared_variables, in_directive, line_of, places_of, tokenize
 
 LIMIT_BYTES = 64 * 1024
 # A line of readelf: number, address, size, type, binding, visibility, section, name.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     Edit,
     Token,
     brackets_after,
@@ -27,7 +27,7 @@ _WITH_CONDITION = ("if", "for", "while")
 
 
 def marks(source: str) -> list[Edit]:
-    """Returns the edits of the source that add texts (`tokens.with_additions`).
+    """Returns the edits of the source that add texts (`cuda_source.with_additions`).
 
     With them, such statements report that they count up (emulator/loops.h).
     """

@@ -9,12 +9,13 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     Function,
     Kind,
     Token,
     code_only,
     functions,
+    includes_any,
     kernels_of,
     places_of,
     previous_code,
@@ -26,8 +27,8 @@ from cuda_on_cpu.emulator.tokens import (
 # small number, and the swizzles of inline PTX and of tensor maps. A header of the program may have either.
 _SMALL = r"(?:1|2|4|8|16|alignof\s*\([\s\w:<>]*\)|sizeof\s*\([\s\w:<>]*\))"
 _WIDE = re.compile(rf"\b(?:__align__|alignas|aligned|__aligned__)\s*\((?!\s*{_SMALL}\s*\))|::emulator::ptx::")
-_OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda_(?:runtime|fp16|bf16)\b)')
-_WIDE_HEADER = re.compile(r"#\s*include\s*<(?:cuda\.h|cudaTypedefs\.h|cuda/(?:ptx|barrier)|cute/|cutlass/)")
+_OWN_HEADER = re.compile(r'"(?!(?:torch|ATen|c10)/|cuda_(?:runtime|fp16|bf16)\b)')
+_WIDE_HEADER = re.compile(r"<(?:cuda\.h|cudaTypedefs\.h|cuda/(?:ptx|barrier)|cute/|cutlass/)")
 
 
 def declaration(source: str, rewritten: str) -> str:
@@ -36,8 +37,8 @@ def declaration(source: str, rewritten: str) -> str:
     The text has the name of each kernel, behind it `+` and the name of each function with `__shared__` variables that
     the kernel may call, and `-` and the name of each other one. Functions of which that is not known are not named.
     """
-    has_own_header = bool(_OWN_HEADER.search(source))
-    wide = has_own_header or bool(_WIDE.search(code_only(rewritten)) or _WIDE_HEADER.search(source))
+    has_own_header = includes_any(_OWN_HEADER, source)
+    wide = has_own_header or bool(_WIDE.search(code_only(rewritten))) or includes_any(_WIDE_HEADER, source)
     # A macro of an unknown header may call any function, and so may one that pastes names.
     text = " ".join(_described(source, uncertain=has_own_header or "##" in source))
     call = f'::emulator::declare_kernels(&emulator_declared, "{text}", {str(wide).lower()})'

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
 from cuda_on_cpu.compile.compiler_log import errors
+from cuda_on_cpu.compile.cuda_source import code_only, declared_variables, line_of, places_of, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
 from cuda_on_cpu.emulator import constant_memory_limit, shared_memory_limit, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
-from cuda_on_cpu.emulator.tokens import code_only, declared_variables, line_of, places_of, tokenize
 from cuda_on_cpu.emulator.units import (
     Headers,
     Unit,

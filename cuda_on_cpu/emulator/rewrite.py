@@ -10,10 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from cuda_on_cpu.emulator.launch_bounds import checks
-from cuda_on_cpu.emulator.launches import joined_launches, launches
-from cuda_on_cpu.emulator.nvcc_rules import refusals
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     Edit,
     Kind,
     Token,
@@ -36,6 +33,9 @@ from cuda_on_cpu.emulator.tokens import (
     text_at,
     tokenize,
 )
+from cuda_on_cpu.emulator.launch_bounds import checks
+from cuda_on_cpu.emulator.launches import joined_launches, launches
+from cuda_on_cpu.emulator.nvcc_rules import refusals
 from cuda_on_cpu.emulator.unsupported import marks
 from cuda_on_cpu.emulator.warp_steps import steps
 

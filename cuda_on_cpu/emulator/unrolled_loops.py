@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     Edit,
     Function,
     Token,
@@ -55,7 +55,7 @@ _STORE = re.compile(r"\]\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\batomic")
 
 
 def marks(source: str) -> list[Edit]:
-    """Returns the edits of the source that add texts (`tokens.with_additions`).
+    """Returns the edits of the source that add texts (`cuda_source.with_additions`).
 
     With them, such loops report their begin, each step and their end (emulator/loops.h).
     """

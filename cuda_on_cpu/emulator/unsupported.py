@@ -13,14 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cuda_on_cpu.emulator import ptx
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     Edit,
     Token,
-    begins_line,
     brackets_after,
     edited,
     functions,
+    includes,
     joined,
     line_breaks,
     line_of,
@@ -29,6 +28,7 @@ from cuda_on_cpu.emulator.tokens import (
     text_at,
     tokenize,
 )
+from cuda_on_cpu.emulator import ptx
 
 _HERE = Path(__file__).parent
 _HEADERS = _HERE / "include" / "cuda"
@@ -95,10 +95,10 @@ def marks(tokens: Sequence[Token]) -> Iterator[Edit]:
     if places_of(tokens, *_TORCH_STREAMS):
         for i in places_of(tokens, "cudaStreamBeginCapture"):
             yield i, i + 1, "emulator_capture_beside_torch"
-    for i in places_of(tokens, "#"):
-        header, end = _included(tokens, i)
+    for include in includes(tokens):
+        header = include.header.strip('<">')
         if _CUDA_HEADERS.fullmatch(header) and not (_HEADERS / header).is_file():
-            yield i, end, f'#pragma message "{_LEFT_OUT}{header}"'
+            yield include.start, include.end, f'#pragma message "{_LEFT_OUT}{header}"'
 
 
 def _translations(tokens: Sequence[Token]) -> Iterator[Edit]:
@@ -225,27 +225,6 @@ def _own_place(log: str, error: re.Match[str]) -> str:
     places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [error["place"]]
     own = [place for place in places if str(_HERE) not in place]
     return own[-1] if own else "source"
-
-
-def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """Returns the name of the header in the `#include` whose `#` is the token at index `at`, and where it ends.
-
-    The index is that of the token behind the name. The name is empty if this `#` does not start an `#include`.
-    """
-    if not begins_line(tokens, at):
-        return "", at
-    word = next_code(tokens, at + 1)
-    name = next_code(tokens, word + 1)
-    if text_at(tokens, word) != "include":
-        return "", at
-    if text_at(tokens, name) != "<":
-        return text_at(tokens, name).strip('"'), name + 1
-    text = ""
-    for end in range(name + 1, len(tokens)):
-        if tokens[end].text == ">" or "\n" in tokens[end].text:
-            return text, end + 1
-        text += tokens[end].text
-    return text, len(tokens)
 
 
 @functools.cache

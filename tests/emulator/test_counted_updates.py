@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cuda_on_cpu.compile.cuda_source import joined, tokenize, with_additions
 from cuda_on_cpu.emulator.counted_updates import marks
-from cuda_on_cpu.emulator.tokens import joined, tokenize, with_additions
 
 KERNEL = """__global__ void kernel(int* sums, int i) {
     STATEMENT

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuda_on_cpu.compile.cuda_source import code_only
 from cuda_on_cpu.emulator.rewrite import rewrite
-from cuda_on_cpu.emulator.tokens import code_only
 from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers, without_bodies
 
 

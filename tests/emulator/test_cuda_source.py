@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_on_cpu.emulator.tokens import Kind, code_only, joined, line_of, start_of_line, tokenize
+from cuda_on_cpu.compile.cuda_source import Kind, code_only, includes, joined, line_of, start_of_line, tokenize
 
 SOURCES = st.text(alphabet="abuR1'.e+\n\\/*\"()<>:-; \t", max_size=80)
 
@@ -61,3 +61,8 @@ def test_a_line_is_counted_through_comments_and_literals():
     assert line_of(tokens, tokens.index(tokenize("a")[0])) == 2
     assert line_of(tokens, tokens.index(tokenize("b")[0])) == 4
     assert joined(tokens[start_of_line(tokens, 3) :]).startswith('R"(3')
+
+
+def test_an_include_in_a_comment_or_behind_code_is_none():
+    source = '# include <a/b.h> // c\n// #include "d.h"\nint e; #include "f.h"\n#include "g.h"'
+    assert [each.header for each in includes(tokenize(source))] == ["<a/b.h>", '"g.h"']

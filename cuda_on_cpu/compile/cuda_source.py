@@ -225,6 +225,35 @@ def _ends_line(token: Token) -> bool:
     return token.kind is Kind.SPACE and "\n" in token.text.replace("\\\n", "")
 
 
+class Include(NamedTuple):
+    """An `#include`: the indices of its `#`, of its header's first token, and behind its last one; and the header.
+
+    The header is as the source names it: `<name>`, `"name"`, or the name of a macro.
+    """
+
+    start: int
+    at: int
+    end: int
+    header: str
+
+
+def includes(tokens: Sequence[Token]) -> Iterator[Include]:
+    """Yields each `#include` of a source."""
+    for start in places_of(tokens, "#"):
+        word = next_code(tokens, start + 1)
+        at = next_code(tokens, word + 1)
+        if text_at(tokens, word) != "include" or not begins_line(tokens, start):
+            continue
+        ends = (i for i in range(at, len(tokens)) if tokens[i].text == ">" or "\n" in tokens[i].text)
+        end = 1 + (next(ends, at) if text_at(tokens, at) == "<" else at)
+        yield Include(start, at, end, joined(tokens[at:end]))
+
+
+def includes_any(headers: re.Pattern[str], *sources: str) -> bool:
+    """Returns whether one of the sources includes a header that `headers` matches, such as `"mine.h"` or `<cuda.h>`."""
+    return any(headers.match(each.header) for source in sources for each in includes(tokenize(source)))
+
+
 def begins_line(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether no code is before the token at index `at` on its line."""
     before = previous_code(tokens, at)
