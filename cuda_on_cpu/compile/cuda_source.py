@@ -1,7 +1,7 @@
-"""Splits a C++ or CUDA source into tokens: spaces, comments, literals, numbers, words and punctuation.
+"""Reads a C++ or CUDA source: splits it into tokens, finds its functions, declarations and includes, and edits it.
 
-The texts of all tokens, one after the other, are the source. So a function that edits some tokens leaves the rest of
-the source as it was.
+The texts of all tokens, one after the other, are the source. So edits of some tokens leave the rest as it was. A pass
+over a source yields edits, and `edited` makes them.
 """
 
 from __future__ import annotations
@@ -367,10 +367,14 @@ def statement_start(tokens: Sequence[Token], at: int) -> int:
 
 def in_directive(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
-    start = at
-    while start and not _ends_line(tokens[start - 1]):
-        start -= 1
-    return text_at(tokens, next_code(tokens, start)) == "#"
+    return text_at(tokens, first_on_line(tokens, at)) == "#"
+
+
+def first_on_line(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the first code on the line of the token at index `at`, which a backslash may continue."""
+    while at and not _ends_line(tokens[at - 1]):
+        at -= 1
+    return next_code(tokens, at)
 
 
 def argument_end(tokens: Sequence[Token], start: int) -> int:

@@ -17,6 +17,7 @@ from cuda_on_cpu.compile.cuda_source import (
     Token,
     brackets_after,
     declared_function,
+    first_on_line,
     functions,
     in_directive,
     next_code,
@@ -111,17 +112,9 @@ def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
 
 def _macros_with(tokens: Sequence[Token], words: Sequence[str]) -> set[str]:
     """Returns the names of the macros that the source defines with one of `words`."""
-    found = set()
-    for i in places_of(tokens, *words):
-        if not in_directive(tokens, i):
-            continue
-        start = i
-        while start and not (
-            text_at(tokens, start) == "define" and text_at(tokens, previous_code(tokens, start)) == "#"
-        ):
-            start -= 1
-        found.add(text_at(tokens, next_code(tokens, start + 1)))
-    return found
+    marks = {first_on_line(tokens, i) for i in places_of(tokens, *words) if in_directive(tokens, i)}
+    defines = (next_code(tokens, mark + 1) for mark in marks)
+    return {text_at(tokens, next_code(tokens, at + 1)) for at in defines if text_at(tokens, at) == "define"}
 
 
 def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> bool:
