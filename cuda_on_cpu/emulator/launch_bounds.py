@@ -23,7 +23,6 @@ from cuda_on_cpu.compile.cuda_source import (
     text_at,
 )
 
-_ENDS = ("{", "}", ";", "requires")
 _CLUSTER = "__cluster_dims__"
 # On a GPU, the results of these functions depend on the kernel's bounds. The emulator's do not, so a block size that a
 # source takes from them may be too large here only.
@@ -67,8 +66,9 @@ def _body(tokens: Sequence[Token], start: int, kernels: set[str]) -> int | None:
     """
     name = declared_function(tokens, start)
     parameters = brackets_after(tokens, end_of_name(tokens, name) - 1) if text_at(tokens, name) in kernels else None
-    ends = (i for i in range(parameters[1] if parameters else len(tokens), len(tokens)) if tokens[i].text in _ENDS)
-    body = next(ends, len(tokens))
+    body = parameters[1] if parameters else len(tokens)
+    while text_at(tokens, body) not in ("{", "}", ";", "requires", ""):
+        body += 1
     return body if text_at(tokens, body) == "{" and not places_of(tokens, "#", start=start, end=body) else None
 
 

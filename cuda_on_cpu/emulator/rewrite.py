@@ -14,10 +14,9 @@ from cuda_on_cpu.compile.cuda_source import (
     Edit,
     Kind,
     Token,
-    argument_end,
+    arguments_in,
     begins_line,
     brackets_after,
-    closing_of,
     edited,
     end_of_name,
     functions,
@@ -219,9 +218,8 @@ def _types_in_sizes(tokens: Sequence[Token]) -> Iterator[Edit]:
     """
     declared = {text_at(tokens, next_code(tokens, i + 1)) for i in places_of(tokens, "using", "struct", "class")}
     for at in places_of(tokens, "sizeof"):
-        opening = next_code(tokens, at + 1)
-        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
-        words = [token.text for token in tokens[opening + 1 : closing] if token.is_code] if closing else []
+        opening, closing = brackets_after(tokens, at) or (at, at)
+        words = [token.text for token in tokens[opening + 1 : closing] if token.is_code]
         if len(words) > 2 and words[-2] == "::" and words[-1] in declared and set(words[1::2]) == {"::"}:
             yield opening + 1, opening + 1, "typename "
 
@@ -236,18 +234,13 @@ def _passed_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit
     its type, which a cast to `void*` would hide. So no cast is left around an argument.
     """
     for i in places_of(tokens, *_TAKES_KERNEL):
-        opening = next_code(tokens, i + 1)
-        if text_at(tokens, opening) != "(":
-            continue
-        start = opening + 1
-        for _ in range(_TAKES_KERNEL[tokens[i].text]):
-            start = argument_end(tokens, start) + 1
-        end = argument_end(tokens, start)
-        argument = tokens[start:end]
-        low, high = _without_void_cast(argument)
-        kernel, cast = argument[low:high], [*argument[:low], *argument[high:]]
-        if any(token.is_code for token in kernel):
-            yield start, end, _known(kernel, cast, kernels)
+        opening, closing = brackets_after(tokens, i) or (i, i)
+        for start, end in list(arguments_in(tokens, opening + 1, closing))[_TAKES_KERNEL[tokens[i].text] :][:1]:
+            argument = tokens[start:end]
+            low, high = _without_void_cast(argument)
+            kernel, cast = argument[low:high], [*argument[:low], *argument[high:]]
+            if any(token.is_code for token in kernel):
+                yield start, end, _known(kernel, cast, kernels)
 
 
 def _cast_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:

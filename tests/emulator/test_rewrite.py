@@ -208,14 +208,9 @@ def test_a_character_or_a_digit_separator_does_not_end_a_launch_early(character)
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [
-        ("\nk<<<1, 2(x);", 2),
-        ("k<<<1, 2>>>(x;", 1),
-        ("\n\nk<<<1, 2>>>;", 3),
-        ("k<<<1, 2>>>", 1),
-        ("\nk<<<1, 2>>(x);\nj<<<1, 2>>>(y);", 2),
-    ],
-)
+    [("\nk<<<1, 2(x);", 2), ("k<<<1, 2>>>(x;", 1), ("\n\nk<<<1, 2>>>;", 3), ("k<<<1, 2>>>", 1),
+     ("\nk<<<1, 2>>(x);\nj<<<1, 2>>>(y);", 2)],
+)  # fmt: skip
 def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
     with pytest.raises(ValueError, match=f"line {line}: "):
         rewrite(source)
