@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import torch
 
+from cuda_on_cpu.compile.cuda_source import includes_any
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core import names
@@ -47,7 +48,7 @@ _FRONT_END = re.compile(r"\btorch::(?:nn|autograd|jit|optim|data|serialize|save|
 # mean something else: torch::tensor({1.0}) is float, at::tensor({1.0}) is double, and the functions in `at`
 # ignore requires_grad. Without an argument, `x.requires_grad()` asks a tensor, and means the same in both.
 _OTHER_MEANING = re.compile(r"\btensor\s*\(|::\s*requires_grad\b|\brequires_grad\s*\((?!\s*(?:false\s*)?\))")
-_INCLUDES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
+_INCLUDES_TORCH = re.compile(r"[<\"](?:torch|ATen|c10|pybind11)/")
 _BINDING = ("torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h")
 _REPLACED = ("torch/extension.h", "torch/all.h", "torch/torch.h", "torch/types.h")
 
@@ -78,7 +79,7 @@ def serve(source: str) -> bool:
 
 def replace_headers_of(sources: Sources) -> bool:
     """Returns whether the CUDA source includes headers of torch, itself or because load_inline puts them first."""
-    return sources.implicit_headers or bool(_INCLUDES_TORCH.search(sources.cuda))
+    return sources.implicit_headers or includes_any(_INCLUDES_TORCH, sources.cuda)
 
 
 def keep_meaning(source: str) -> bool:

@@ -10,16 +10,16 @@ import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from cuda_on_cpu.compile.compiler_log import undefined_symbol
+from cuda_on_cpu.compile.cuda_source import includes_any
 from cuda_on_cpu.compile.error_message import name_message, readable_errors, symbol_message
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.compile.sources import Sources, from_arguments, signature
-
-_INCLUDES_FILE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
 
 _PART_OF_A_NAME = re.compile(r"\w+", re.ASCII)
 
@@ -46,7 +46,7 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
         options = inspect.signature(original).bind(*args, **kwargs).arguments
         texts = _read(options.pop("sources"))
         several = max(map(len, texts.values())) > 1  # as one source, they may not compile
-        if several or any(_INCLUDES_FILE.search(text) for each in texts.values() for text in each):
+        if several or includes_any(re.compile('"'), *chain(*texts.values())):
             return original(*args, **kwargs)
         taken = {key: value for key, value in options.items() if key in signature().parameters}
         return load_inline(no_implicit_headers=True, **taken, **texts)

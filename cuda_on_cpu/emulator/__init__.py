@@ -1,7 +1,7 @@
 """Compiles CUDA sources for the host's processor and runs them there, counted or checked if that is asked for.
 
-1. rewrite.py and launches.py rewrite CUDA syntax that g++ cannot parse as C++. They edit the tokens of tokens.py.
-   warp_steps.py keeps lanes together that share volatile memory without a barrier.
+1. rewrite.py and launches.py rewrite CUDA syntax that g++ cannot parse as C++. They edit the tokens of
+   compile/cuda_source.py. warp_steps.py keeps lanes together that share volatile memory without a barrier.
 2. ptx.py and ptx_instructions.py translate inline PTX. unsupported.py lets constructs that only a GPU can run (some
    PTX, some headers) report themselves where they run, and finds them with their line in the compiler's log.
 3. units.py makes translation units of the rewritten source. g++ compiles them with the flags of flags.py and the

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from cuda_on_cpu.emulator.tokens import Kind, in_directive, line_of, next_code, places_of, text_at, tokenize
+from cuda_on_cpu.compile.cuda_source import declared_variables, in_directive, line_of, places_of, tokenize
 
 LIMIT_BYTES = 64 * 1024
 # A line of readelf: number, address, size, type, binding, visibility, section, name.
@@ -18,14 +18,8 @@ def declared(source: str) -> dict[str, int]:
     tokens = tokenize(source)
     found: dict[str, int] = {}
     for at in places_of(tokens, "__constant__"):
-        if in_directive(tokens, at):
-            continue
-        end = at
-        while end < len(tokens) and tokens[end].text not in (";", "=", "{"):
-            is_word = tokens[end].kind is Kind.WORD
-            if is_word and text_at(tokens, next_code(tokens, end + 1)) in ("[", ";", ",", "=", "{"):
-                found[tokens[end].text] = line_of(tokens, end)
-            end += 1
+        for name in declared_variables(tokens, at) if not in_directive(tokens, at) else ():
+            found.setdefault(tokens[name].text, line_of(tokens, name))
     return found
 
 

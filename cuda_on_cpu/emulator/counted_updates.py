@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Token,
     brackets_after,
+    brackets_around,
     in_directive,
-    joined,
     next_code,
-    opening_of,
     places_of,
     previous_code,
     text_at,
@@ -26,14 +26,14 @@ _BEFORE_STATEMENT = (";", "{", "}", "else", "do", "")
 _WITH_CONDITION = ("if", "for", "while")
 
 
-def marks(source: str) -> list[tuple[int, str]]:
-    """Returns texts to add to the source (`tokens.with_additions`), and the indices before which they are added.
+def marks(source: str) -> list[Edit]:
+    """Returns the edits of the source that add texts (`cuda_source.with_additions`).
 
     With them, such statements report that they count up (emulator/loops.h).
     """
     tokens = tokenize(source)
-    places = [at for at in reversed(places_of(tokens, "atomicAdd", "atomicAdd_block")) if _counts_up(tokens, at)]
-    return [(len(joined(tokens[:at])), "emulator_counts_up(), ") for at in places]
+    places = [at for at in places_of(tokens, "atomicAdd", "atomicAdd_block") if _counts_up(tokens, at)]
+    return [(at, at, "emulator_counts_up(), ") for at in places]
 
 
 def _counts_up(tokens: Sequence[Token], at: int) -> bool:
@@ -49,5 +49,5 @@ def _begins_statement(tokens: Sequence[Token], at: int) -> bool:
     before = previous_code(tokens, at)
     if text_at(tokens, before) != ")":
         return text_at(tokens, before) in _BEFORE_STATEMENT
-    opening = opening_of(tokens, before)
+    opening = next(brackets_around(tokens, before), None)
     return opening is not None and text_at(tokens, previous_code(tokens, opening)) in _WITH_CONDITION

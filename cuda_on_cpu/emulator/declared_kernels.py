@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 
-from cuda_on_cpu.emulator.nvcc_rules import function_name
-from cuda_on_cpu.emulator.rewrite import kernels_of
-from cuda_on_cpu.emulator.tokens import Function, Kind, Token, code_only, functions, tokenize
+from cuda_on_cpu.compile.cuda_source import (
+    Function,
+    Kind,
+    Token,
+    code_only,
+    functions,
+    includes_any,
+    kernels_of,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
 
 # What a GPU guarantees only where shared memory begins at a multiple of more than 16 bytes: an alignment that is not a
 # small number, and the swizzles of inline PTX and of tensor maps. A header of the program may have either.
 _SMALL = r"(?:1|2|4|8|16|alignof\s*\([\s\w:<>]*\)|sizeof\s*\([\s\w:<>]*\))"
 _WIDE = re.compile(rf"\b(?:__align__|alignas|aligned|__aligned__)\s*\((?!\s*{_SMALL}\s*\))|::emulator::ptx::")
-_OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda_(?:runtime|fp16|bf16)\b)')
-_WIDE_HEADER = re.compile(r"#\s*include\s*<(?:cuda\.h|cudaTypedefs\.h|cuda/(?:ptx|barrier)|cute/|cutlass/)")
+_OWN_HEADER = re.compile(r'"(?!(?:torch|ATen|c10)/|cuda_(?:runtime|fp16|bf16)\b)')
+_WIDE_HEADER = re.compile(r"<(?:cuda\.h|cudaTypedefs\.h|cuda/(?:ptx|barrier)|cute/|cutlass/)")
 
 
 def declaration(source: str, rewritten: str) -> str:
@@ -26,8 +37,8 @@ def declaration(source: str, rewritten: str) -> str:
     The text has the name of each kernel, behind it `+` and the name of each function with `__shared__` variables that
     the kernel may call, and `-` and the name of each other one. Functions of which that is not known are not named.
     """
-    has_own_header = bool(_OWN_HEADER.search(source))
-    wide = has_own_header or bool(_WIDE.search(code_only(rewritten)) or _WIDE_HEADER.search(source))
+    has_own_header = includes_any(_OWN_HEADER, source)
+    wide = has_own_header or bool(_WIDE.search(code_only(rewritten))) or includes_any(_WIDE_HEADER, source)
     # A macro of an unknown header may call any function, and so may one that pastes names.
     text = " ".join(_described(source, uncertain=has_own_header or "##" in source))
     call = f'::emulator::declare_kernels(&emulator_declared, "{text}", {str(wide).lower()})'
@@ -40,9 +51,8 @@ def _described(source: str, *, uncertain: bool) -> list[str]:
     others = {word for each in found if "__global__" not in each.head for word in each.head}
     kernels = sorted(kernels_of(tokens) - others)
     calls = {} if uncertain else _calls(tokens, found)
-    shared = sorted(
-        name for each in found if (name := _name(each)) and "__global__" not in each.head and _has_shared(tokens, each)
-    )
+    having = [each for each in found if places_of(tokens, "__shared__", start=each.opening, end=each.closing)]
+    shared = sorted(name for each in having if "__global__" not in each.head and (name := _name(tokens, each)))
     out = []
     for kernel in kernels:
         out.append(kernel)
@@ -61,11 +71,10 @@ def _calls(tokens: list[Token], found: list[Function]) -> dict[str, set[str]]:
     calls: dict[str, set[str]] = defaultdict(set)
     outside, last = list[Token](), 0
     for each in found:
-        name = _name(each)
+        name = _name(tokens, each)
         if name and {"__device__", "__global__"} & set(each.head):
             calls[name] |= _words(tokens[each.opening : each.closing])
-            own = max(i for i in range(last, each.opening) if tokens[i].text == name)
-            outside += [*tokens[last:own], *tokens[own + 1 : each.opening]]
+            outside += [*tokens[last : each.at], *tokens[each.at + 1 : each.opening]]
             last = each.closing
     calls[""] = _words([*outside, *tokens[last:]])
     return calls
@@ -82,16 +91,10 @@ def _closure(calls: dict[str, set[str]], names: set[str], kernels: set[str]) -> 
     return reached
 
 
-def _name(function: Function) -> str:
+def _name(tokens: Sequence[Token], function: Function) -> str:
     """Returns the name of a function that is no member and no operator, else an empty text."""
-    head = function.head
-    name = "" if function.in_class or "operator" in head else function_name(head)
-    is_member = name and head.index(name) and head[head.index(name) - 1] == "::"
-    return "" if is_member else name
-
-
-def _has_shared(tokens: list[Token], function: Function) -> bool:
-    return "__shared__" in _words(tokens[function.opening : function.closing])
+    is_member = function.in_class or text_at(tokens, previous_code(tokens, function.at)) == "::"
+    return "" if is_member or "operator" in function.head else function.name
 
 
 def _words(tokens: list[Token]) -> set[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
 from cuda_on_cpu.compile.compiler_log import errors
+from cuda_on_cpu.compile.cuda_source import code_only, declared_variables, line_of, places_of, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
 from cuda_on_cpu.emulator import constant_memory_limit, shared_memory_limit, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
-from cuda_on_cpu.emulator.tokens import code_only
 from cuda_on_cpu.emulator.units import (
     Headers,
     Unit,
@@ -191,8 +191,9 @@ def _refuse_excess(sources: Sources, objects: list[Path]) -> None:
     found = shared_memory_limit.first_excess(objects)
     if not found:
         return
-    declared = re.search(rf"__shared__[^;]*\b{re.escape(found.variable)}\b", code_only(sources.cuda))
-    line = sources.cuda.count("\n", 0, declared.end()) + 1 if declared else 1
+    tokens = tokenize(sources.cuda)
+    names = (name for at in places_of(tokens, "__shared__") for name in declared_variables(tokens, at))
+    line = next((line_of(tokens, name) for name in names if tokens[name].text == found.variable), 1)
     raise BuildFailed(
         f"{sources.cuda_file}:{line}: error: {found.function} uses too much shared memory ({found.bytes} bytes, "
         f"at most {shared_memory_limit.LIMIT_BYTES}). Declare it `extern __shared__`, request its size with "

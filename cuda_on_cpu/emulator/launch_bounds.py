@@ -5,18 +5,22 @@ A launch with more threads in a block than the bounds fails, as on a GPU. A laun
 
 from __future__ import annotations
 
-from cuda_on_cpu.emulator.tokens import (
+from collections.abc import Iterator, Sequence
+
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Kind,
     Token,
     brackets_after,
-    closing_of,
+    declared_function,
+    end_of_name,
     in_directive,
+    kernels_of,
     line_breaks,
     next_code,
     on_one_line,
     places_of,
     text_at,
-    tokenize,
 )
 
 _CLUSTER = "__cluster_dims__"
@@ -25,8 +29,8 @@ _CLUSTER = "__cluster_dims__"
 _ASKS_FOR_BLOCK_SIZE = ("cudaOccupancy", "cudaFuncGetAttributes")
 
 
-def add_checks(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: a kernel with an attribute starts with a macro of the attribute's arguments.
+def checks(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits with which a kernel with an attribute starts with a macro of the attribute's arguments.
 
     The macros are `EMULATOR_LAUNCH_BOUNDS` and `EMULATOR_CLUSTER`.
 
@@ -35,57 +39,40 @@ def add_checks(tokens: list[Token]) -> None:
     where the attribute is a part of a macro, a preprocessor directive is between the attribute and the body, or a
     parameter of the kernel has a name that the bounds use. An uncertain cluster is an error that the compiler reports.
     """
-    asks = any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens)
-    if not asks:
-        _add_checks(tokens, "__launch_bounds__", "EMULATOR_LAUNCH_BOUNDS")
-    _add_checks(tokens, _CLUSTER, "EMULATOR_CLUSTER")
+    yield from _checks(tokens, _CLUSTER, "EMULATOR_CLUSTER")
+    if not any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens):
+        yield from _checks(tokens, "__launch_bounds__", "EMULATOR_LAUNCH_BOUNDS")
 
 
-def _add_checks(tokens: list[Token], attribute: str, macro: str) -> None:
+def _checks(tokens: Sequence[Token], attribute: str, macro: str) -> Iterator[Edit]:
+    kernels = kernels_of(tokens)
     for at in places_of(tokens, attribute):
         brackets = brackets_after(tokens, at)
         values = tokens[brackets[0] + 1 : brackets[1]] if brackets else []
         if not brackets or not any(token.is_code for token in values):
             continue
-        body = _body(tokens, brackets[1] + 1)
         names = {token.text for token in values if token.kind is Kind.WORD}
-        certain = body is not None and _is_kernel(tokens, at, body) and not in_directive(tokens, at)
-        if body is not None and certain and not names & _declared(tokens, brackets[1] + 1, body):
-            tokens[body : body + 1] = tokenize(f"{{{macro}({on_one_line(values)})")
+        body = None if in_directive(tokens, at) else _body(tokens, brackets[1] + 1, kernels)
+        if body is not None and not names & _declared(tokens, brackets[1] + 1, body):
+            yield body + 1, body + 1, f"{macro}({on_one_line(values)})"
         elif attribute == _CLUSTER:  # g++ looks the name up, which is not there
-            unknown = f"__attribute__((aligned(::{_CLUSTER})))"
-            tokens[at : brackets[1] + 1] = tokenize(unknown + line_breaks(values))
+            yield at, brackets[1] + 1, f"__attribute__((aligned(::{_CLUSTER})))" + line_breaks(values)
 
 
-def _body(tokens: list[Token], at: int) -> int | None:
-    """Returns the index of the `{` that begins the body of the function whose declaration continues at index `at`.
+def _body(tokens: Sequence[Token], start: int, kernels: set[str]) -> int | None:
+    """Returns the index of the `{` that begins the body of the kernel whose declaration continues at index `start`.
 
-    Returns None if the function has no body, or if a directive or a `requires` makes it uncertain where it begins.
+    Returns None if it is no kernel or has no body, or if a directive or a `requires` makes it uncertain.
     """
-    parameters = False
-    while at < len(tokens):
-        text = tokens[at].text
-        if text in ("{", "}", ";", "#", "requires"):
-            return at if text == "{" and parameters else None
-        if text in ("(", "["):
-            parameters = parameters or text == "("
-            closing = closing_of(tokens, at)
-            if closing is None:
-                return None
-            at = closing
-        at += 1
-    return None
+    name = declared_function(tokens, start)
+    parameters = brackets_after(tokens, end_of_name(tokens, name) - 1) if text_at(tokens, name) in kernels else None
+    body = parameters[1] if parameters else len(tokens)
+    while text_at(tokens, body) not in ("{", "}", ";", "requires", ""):
+        body += 1
+    return body if text_at(tokens, body) == "{" and not places_of(tokens, "#", start=start, end=body) else None
 
 
-def _is_kernel(tokens: list[Token], at: int, body: int) -> bool:
-    """Returns whether the declaration around index `at`, whose body begins at index `body`, has `__global__`."""
-    start = at
-    while start and tokens[start - 1].text not in ("{", "}", ";"):
-        start -= 1
-    return any(token.text == "__global__" for token in tokens[start:body])
-
-
-def _declared(tokens: list[Token], start: int, end: int) -> set[str]:
+def _declared(tokens: Sequence[Token], start: int, end: int) -> set[str]:
     """Returns the words between two indices that may be names of parameters: those before a `,`, `)`, `=` or `[`."""
     return {
         tokens[i].text

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
     CLOSING,
     OPENING,
+    Edit,
     Kind,
     Token,
-    argument_end,
+    arguments_in,
+    brackets_around,
     closing_of,
     in_directive,
     line_breaks,
     line_of,
     next_code,
     on_one_line,
-    opening_of,
     places_of,
     previous_code,
     text_at,
-    tokenize,
 )
 
 _ZERO = re.compile(r"NULL|0(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
@@ -39,16 +40,16 @@ class MalformedLaunch(ValueError):
         self.problem = problem
 
 
-def join_launches(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: joins each `<< <`, which some formatters make of `<<<`, as nvcc does."""
+def joined_launches(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits that join each `<< <`, which some formatters make of `<<<`, as nvcc does."""
     for at in places_of(tokens, "<"):
         last = next_code(tokens, at + 2)
         if text_at(tokens, at + 1) == text_at(tokens, last) == "<":
-            tokens[at : last + 1] = tokenize("<<<" + line_breaks(tokens[at:last]))
+            yield at, last + 1, "<<<" + line_breaks(tokens[at:last])
 
 
-def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
-    """Edits `tokens` in place: each kernel launch becomes a call of `emulator::Configuration`.
+def launches(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
+    """Yields the edits with which each kernel launch becomes a call of `emulator::Configuration`.
 
     A launch is `kernel<<<configuration>>>(arguments)`, where `>> >` stands for `>>>`, too. The call gets the same
     configuration and arguments, and all tokens keep their line. `kernels` has the names of the kernels that the source
@@ -60,18 +61,17 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
         if start is None:
             continue
         close, opening, end = _launch_parts(tokens, at)
-        kernel, configuration, arguments = tokens[start:at], tokens[at + 1 : close], tokens[opening + 1 : end]
+        kernel = tokens[start:at]
         called = on_one_line(kernel)
         name = _name(called, in_macro=in_directive(tokens, at))
         if sets_attributes and sum(token.is_code for token in kernel) == 1 and called not in kernels:
             name = f'"(" {name} ")"'  # brackets mark a variable, which may hold any kernel
-        before = f"::emulator::Configuration({line_breaks(kernel)}"
-        parameters, passed, arguments = _passed(arguments)
+        parameters, passed, initializers = _passed(tokens, opening + 1, end)
         between = f")({line_breaks(tokens[close:opening])}{name}, [=]({parameters}) {{ {called}({passed}); }}"
-        comma = ", " if any(token.is_code for token in arguments) else ""
-        tokens[start : end + 1] = [
-            *tokenize(before), *configuration, *tokenize(between + comma), *arguments, *tokenize(")"),
-        ]  # fmt: skip
+        comma = ", " if next_code(tokens, opening + 1) < end else ""
+        yield start, at + 1, f"::emulator::Configuration({line_breaks(kernel)}"
+        yield close, opening + 1, between + comma
+        yield from initializers
 
 
 def _name(called: str, *, in_macro: bool) -> str:
@@ -81,35 +81,29 @@ def _name(called: str, *, in_macro: bool) -> str:
     return '"' + called.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
-    """Returns (parameters, passed, given) for `[=](parameters) { kernel(passed); }`, the lambda that each thread calls.
+def _passed(tokens: Sequence[Token], start: int, end: int) -> tuple[str, str, list[Edit]]:
+    """Returns (parameters, passed, edits) for `[=](parameters) { kernel(passed); }`, the lambda that each thread calls.
 
-    `parameters` and `passed` are C++ text. `arguments` are the tokens of the launch's arguments, and `given` those of
-    the lambda's arguments. The kernel gets the lambda's parameters, which are copies for each thread. But the null
-    pointers `NULL` and `0` and an initializer `{...}` convert to the type of the kernel's parameter only if they are
-    written in the kernel's call. So `passed` repeats their text. In `given`, `nullptr` replaces an initializer, because
-    C++ cannot deduce the type of the lambda's parameter from an initializer.
+    `parameters` and `passed` are C++ text. The launch's arguments begin at the index `start` and end before `end`; with
+    the edits, they are the lambda's. The kernel gets the lambda's parameters, which are copies for each thread. But the
+    null pointers `NULL` and `0` and an initializer `{...}` convert to the type of the kernel's parameter only if they
+    are written in the kernel's call. So `passed` repeats their text. The edits replace an initializer by `nullptr`,
+    because C++ cannot deduce the type of the lambda's parameter from an initializer.
     """
-    parts, start = [], 0
-    while next_code(arguments, start) < len(arguments):
-        end = argument_end(arguments, start)
-        parts.append(arguments[start:end])
-        start = end + 1
-    texts = [on_one_line(part) for part in parts]
+    parts = list(arguments_in(tokens, start, end))
+    texts = [on_one_line(tokens[first:last]) for first, last in parts]
     again = [bool(_ZERO.fullmatch(text)) or text.startswith("{") for text in texts]
     if not any(again) or any(text.endswith("...") for text in texts):
-        return "auto... emulator_arguments", "emulator_arguments...", arguments
+        return "auto... emulator_arguments", "emulator_arguments...", []
     names = [f"emulator_{i}" for i in range(len(parts))]
     parameters = ", ".join("auto" if own else f"auto {name}" for own, name in zip(again, names, strict=True))
     passed = ", ".join(text if own else name for own, text, name in zip(again, texts, names, strict=True))
-    kept: list[Token] = []
-    for part, text in zip(parts, texts, strict=True):
-        deduced = tokenize("nullptr" + line_breaks(part)) if text.startswith("{") else part
-        kept += [*tokenize(", " if kept else ""), *deduced]
-    return parameters, passed, kept
+    initializers = [part for part, text in zip(parts, texts, strict=True) if text.startswith("{")]
+    edits = [(first, last, f" nullptr{line_breaks(tokens[first:last])}") for first, last in initializers]
+    return parameters, passed, edits
 
 
-def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
+def _launch_parts(tokens: Sequence[Token], at: int) -> tuple[int, int, int]:
     """Returns the indices of three tokens in the kernel launch whose `<<<` is the token at index `at`.
 
     The three tokens are the first `>` of the launch's `>>>`, and the opening and the closing bracket around the
@@ -124,6 +118,8 @@ def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
                 close, opening = i, next_code(tokens, last + 1)
                 break
         depth += (text in OPENING) - (text in CLOSING)
+        if depth < 0 or (text in (";", "<<<") and not depth):
+            break
     if close is None:
         raise MalformedLaunch(line_of(tokens, at), "the '<<<' of this launch has no matching '>>>'")
     if text_at(tokens, opening) != "(":
@@ -134,7 +130,7 @@ def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
     return close, opening, end
 
 
-def _kernel_start(tokens: list[Token], at: int) -> int | None:
+def _kernel_start(tokens: Sequence[Token], at: int) -> int | None:
     """Returns the index of the first token of the kernel expression that ends before the `<<<` at index `at`.
 
     Returns None if the token before the `<<<` is no name and no bracket. Raises MalformedLaunch if a bracket has no
@@ -148,10 +144,7 @@ def _kernel_start(tokens: list[Token], at: int) -> int | None:
             i = _angle_opening(tokens, i)
             continue
         if text == ")":
-            opening = opening_of(tokens, i)
-            if opening is None:
-                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
-            return opening
+            return _round_opening(tokens, i)
         if i < 0 or tokens[i].kind not in (Kind.WORD, Kind.NUMBER):
             return None
         before = previous_code(tokens, i)
@@ -167,7 +160,14 @@ def _kernel_start(tokens: list[Token], at: int) -> int | None:
         i = before
 
 
-def _angle_opening(tokens: list[Token], at: int) -> int:
+def _round_opening(tokens: Sequence[Token], at: int) -> int:
+    opening = next(brackets_around(tokens, at), None)
+    if opening is None:
+        raise MalformedLaunch(line_of(tokens, at), "this ')' has no matching '('")
+    return opening
+
+
+def _angle_opening(tokens: Sequence[Token], at: int) -> int:
     """Returns the index of the `<` that matches the `>` at index `at` of `tokens`.
 
     Raises MalformedLaunch if no `<` matches, or if a `)` between both has no `(`.
@@ -176,10 +176,7 @@ def _angle_opening(tokens: list[Token], at: int) -> int:
     while i >= 0:
         text = tokens[i].text
         if text == ")":
-            opening = opening_of(tokens, i)
-            if opening is None:
-                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
-            i = opening
+            i = _round_opening(tokens, i)
         elif text == ">":
             depth += 1
         elif text == "<":

@@ -9,20 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Function,
     Kind,
     Token,
     brackets_after,
+    declared_function,
+    first_on_line,
     functions,
     in_directive,
     next_code,
     places_of,
     previous_code,
     text_at,
-    tokenize,
 )
 
 EXTENDED_LAMBDA = ("--extended-lambda", "-extended-lambda", "--expt-extended-lambda", "-expt-extended-lambda")
@@ -56,11 +57,6 @@ _OF_C = frozenset(
         "cudaMemGetInfo"
     )
 )
-ATTRIBUTES = frozenset(
-    _WORDS.findall(
-        "__launch_bounds__ __attribute__ __align__ alignas __cluster_dims__ __maxnreg__ decltype noexcept requires"
-    )
-)
 
 
 @dataclass(frozen=True)
@@ -78,8 +74,8 @@ class _Names:
         return any(len(word) > 2 and word.isupper() and word not in known for word in words)
 
 
-def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
-    """Edits `tokens`, a CUDA source, in place: what nvcc refuses becomes an error of the preprocessor at its place.
+def refusals(tokens: Sequence[Token], flags: Sequence[str]) -> list[Edit]:
+    """Returns the edits of a CUDA source that make an error of the preprocessor of what nvcc refuses, at its place.
 
     `flags` are the candidate's flags for nvcc. Code that the preprocessor removes gives no error.
     """
@@ -95,8 +91,7 @@ def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
             "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag",
         )
     errors |= dict.fromkeys(_late_alignments(tokens), "attribute does not apply to any entity")
-    for at in sorted(errors, reverse=True):
-        tokens[at:at] = tokenize(f'_Pragma("GCC error \\"{errors[at]}\\"") ')
+    return [(at, at, f'_Pragma("GCC error \\"{error}\\"") ') for at, error in errors.items()]
 
 
 def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
@@ -108,44 +103,18 @@ def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
         words = set(function.head)
         on_device = bool(words & device_words) or "constexpr" in words or "consteval" in words
         uncertain = on_device or function.in_class or names.may_hide_qualifiers(words)
-        (other if uncertain else host).add(function_name(function.head))
+        (other if uncertain else host).add(function.name)
     for i in places_of(tokens, *device_words):  # a declaration, which may be before a definition without a qualifier
-        if in_directive(tokens, i):
-            continue
-        end = i
-        while end < len(tokens) and tokens[end].text not in (";", "{", "}"):
-            end += 1
-        other.add(function_name([token.text for token in tokens[i + 1 : end] if token.is_code]))
+        if not in_directive(tokens, i):
+            other.add(text_at(tokens, declared_function(tokens, i + 1)))
     return replace(names, host_only=frozenset(host - other), defined=frozenset(host | other))
 
 
 def _macros_with(tokens: Sequence[Token], words: Sequence[str]) -> set[str]:
     """Returns the names of the macros that the source defines with one of `words`."""
-    found = set()
-    for i in places_of(tokens, *words):
-        if not in_directive(tokens, i):
-            continue
-        start = i
-        while start and not (
-            text_at(tokens, start) == "define" and text_at(tokens, previous_code(tokens, start)) == "#"
-        ):
-            start -= 1
-        found.add(text_at(tokens, next_code(tokens, start + 1)))
-    return found
-
-
-def function_name(head: Sequence[str]) -> str:
-    """Returns the name of the function whose declaration begins with the words `head`, or an empty text."""
-    depth, in_attribute = 0, False
-    for word, following in pairwise(head):
-        if not depth and following == "(" and word.isidentifier():
-            if word not in ATTRIBUTES:
-                return word
-            in_attribute = True
-        if in_attribute:
-            depth += (word == "(") - (word == ")")
-            in_attribute = depth > 0 or following == "("
-    return ""
+    marks = {first_on_line(tokens, i) for i in places_of(tokens, *words) if in_directive(tokens, i)}
+    defines = (next_code(tokens, mark + 1) for mark in marks)
+    return {text_at(tokens, next_code(tokens, at + 1)) for at in defines if text_at(tokens, at) == "define"}
 
 
 def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> bool:
@@ -156,15 +125,14 @@ def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> b
     words = set(function.head)
     if not words & names.device_words or words & names.host_words or names.may_hide_qualifiers(words):
         return False
-    name = function_name(function.head)
-    used = any(not function.opening <= i <= function.closing for i in places_of(tokens, name)[:-1])
-    return not function.in_class and ("template" not in words or used)
+    if function.in_class or "template" not in words:
+        return not function.in_class
+    return any(not function.opening <= i <= function.closing for i in places_of(tokens, function.name)[1:])
 
 
 def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> dict[int, str]:
     """Returns the errors in the body of a function of the device, by the index of the token with the error."""
-    space = "__global__" if "__global__" in function.head else "__device__"
-    caller = function_name(function.head)
+    caller = f"{'__global__' if '__global__' in function.head else '__device__'} function('{function.name}')"
     found = {}
     for i in range(function.opening + 1, function.closing):
         token = tokens[i]
@@ -175,7 +143,7 @@ def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> di
             found[i] = "device code does not support exception handling"
         elif _is_host_name(tokens, i, before, names) and token.text not in _declared(tokens, function):
             callee = f"std::{token.text}" if before == "::" else token.text
-            found[i] = f"calling a __host__ function('{callee}') from a {space} function('{caller}') is not allowed"
+            found[i] = f"calling a __host__ function('{callee}') from a {caller} is not allowed"
     return found
 
 

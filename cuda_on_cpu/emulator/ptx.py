@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from cuda_on_cpu.compile.cuda_source import Kind, Token, closing_of, next_code, on_one_line, text_at
 from cuda_on_cpu.emulator import ptx_hopper, ptx_instructions
 from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, ctype
-from cuda_on_cpu.emulator.tokens import Kind, Token, closing_of, next_code, on_one_line, text_at
 
 _PIECE = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"

@@ -7,19 +7,21 @@ lines, so that a compiler's message names the author's own line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from cuda_on_cpu.emulator.launch_bounds import add_checks
-from cuda_on_cpu.emulator.launches import join_launches, rewrite_launches
-from cuda_on_cpu.emulator.nvcc_rules import ATTRIBUTES, refuse
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Kind,
     Token,
-    argument_end,
+    arguments_in,
     begins_line,
     brackets_after,
-    closing_of,
+    edited,
+    end_of_name,
+    functions,
     joined,
+    kernels_of,
     line_breaks,
     next_code,
     on_one_line,
@@ -30,8 +32,11 @@ from cuda_on_cpu.emulator.tokens import (
     text_at,
     tokenize,
 )
-from cuda_on_cpu.emulator.unsupported import mark
-from cuda_on_cpu.emulator.warp_steps import add_steps
+from cuda_on_cpu.emulator.launch_bounds import checks
+from cuda_on_cpu.emulator.launches import joined_launches, launches
+from cuda_on_cpu.emulator.nvcc_rules import refusals
+from cuda_on_cpu.emulator.unsupported import marks
+from cuda_on_cpu.emulator.warp_steps import steps
 
 _ALIGNMENT = ("__align__", "alignas", "__attribute__")
 # The functions of CUDA that take a kernel, and the index of this argument.
@@ -50,25 +55,17 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     `flags` are the candidate's flags for nvcc. What nvcc refuses becomes an error of g++. Raises MalformedLaunch for a
     kernel launch with an unmatched bracket, or without `(...)` for its arguments.
     """
-    tokens = list(tokenize(source))
-    join_launches(tokens)
-    refuse(tokens, flags)
-    mark(tokens)
-    add_checks(tokens)
-    add_steps(tokens)
-    _rewrite_dynamic_shared(tokens)
-    _rewrite_qualifiers(tokens)
-    _name_member_templates(tokens)
-    _name_types_in_sizes(tokens)
-    _drop_pragmas_of_macros(tokens)
+    tokens: Sequence[Token] = tokenize(source)
+    for edits in (joined_launches, partial(refusals, flags=flags), marks, checks, steps, _dynamic_shared, *_FORMS):
+        tokens = edited(tokens, edits(tokens))
     kernels = kernels_of(tokens)
-    _rewrite_calls(tokens, kernels)
-    rewrite_launches(tokens, kernels)
+    for edits_of_calls in (_passed_kernels, _cast_kernels, launches):
+        tokens = edited(tokens, edits_of_calls(tokens, kernels))
     return joined(tokens)
 
 
-def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: replaces the declaration of each array `extern __shared__ T name[];` by a pointer.
+def _dynamic_shared(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits that replace the declaration of each array `extern __shared__ T name[];` by a pointer.
 
     The pointer points to the dynamic shared memory that the emulator provides for the running block. If the array is
     declared outside of all functions, each function that uses the name gets a pointer of its own.
@@ -82,28 +79,25 @@ def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
             value = "*::emulator::dynamic_shared" if cast.endswith("&") else "::emulator::dynamic_shared"
             text = f"{pointer} = reinterpret_cast<{cast}>({value});"
             again = f"{{extern {array};}}"  # g++, too, refuses another type for an array of this name
-            outside = not any(at < start < closing for at, closing, _ in outermost_braces(tokens))
+            outside = not any(at < start < closing for _, at, closing, _ in outermost_braces(tokens))
             if outside:
-                _declare_in_functions(tokens, end, name, text)
-            tokens[start : end + 1] = tokenize(again[1:-1] + breaks if outside else again + text + breaks)
+                yield from _declared_in_functions(tokens, end, name, text)
+            yield start, end + 1, again[1:-1] + breaks if outside else again + text + breaks
 
 
-def _declare_in_functions(tokens: list[Token], after: int, name: str, declaration: str) -> None:
-    """Edits `tokens` in place: puts `declaration` into each function behind index `after` that uses the name.
+def _declared_in_functions(tokens: Sequence[Token], after: int, name: str, declaration: str) -> Iterator[Edit]:
+    """Yields the edits that put `declaration` into each function behind index `after` that uses the name.
 
     The body becomes a block of its own, in which the function may declare the name again.
     """
-    bodies = [
-        (at, end)
-        for at, end, head in outermost_braces(tokens)
-        if at > after and "(" in head and name not in head and any(token.text == name for token in tokens[at:end])
-    ]
-    for at, end in reversed(bodies):
-        tokens[end : end + 1] = tokenize("}}")
-        tokens[at : at + 1] = tokenize(f"{{{declaration} {{")
+    for function in functions(tokens):
+        at, end = function.opening, function.closing
+        if at > after and name not in function.head and places_of(tokens, name, start=at, end=end):
+            yield at + 1, at + 1, f"{declaration} {{"
+            yield end, end, "}"
 
 
-def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
+def _dynamic_shared_end(tokens: Sequence[Token], start: int) -> int | None:
     """Returns the index of the `;` that ends the declaration `extern __shared__ ...;` at index `start`.
 
     Returns None if no such declaration starts at `start`.
@@ -123,7 +117,7 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
     return None
 
 
-def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
+def _pointer_to(declaration: Sequence[Token]) -> tuple[str, str, str, str] | None:
     """Returns four texts: an array's name, the declaration and the type of a pointer to its elements, and its own.
 
     A variable that is no array gets a reference instead.
@@ -161,46 +155,41 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
     return name, f"{element} *{name}", f"{element} *", array
 
 
-def _drop_pragmas_of_macros(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: removes `#pragma unroll` from macros, where nvcc takes it and g++ does not."""
+def _pragmas_of_macros(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits that remove `#pragma unroll` from macros, where nvcc takes it and g++ does not."""
     for at in places_of(tokens, "pragma"):
         mark, end = previous_code(tokens, at), at
         if text_at(tokens, mark) != "#" or begins_line(tokens, mark):
             continue
         while end < len(tokens) and "\n" not in tokens[end].text:  # the macro may continue on the next line
             end += 1
-        del tokens[mark:end]
+        yield mark, end, ""
 
 
-def _rewrite_qualifiers(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: the qualifiers of declarations that a macro cannot replace.
+def _qualifiers(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits of qualifiers of declarations that a macro cannot replace.
 
     `static` beside `__shared__` is removed, because the macro `__shared__` contains `static`. `alignas` moves before
     `__shared__`, where C++ requires it. `__noinline__` becomes g++'s attribute; it cannot be a macro, because libstdc++
     has this word in its own attributes.
     """
-    for i in places_of(tokens, "__shared__"):
-        _order_shared(tokens, i)
+    for at in places_of(tokens, "__shared__"):
+        before = previous_code(tokens, at)
+        start = before if text_at(tokens, before) == "static" else at
+        align = next_code(tokens, at + 1)
+        brackets = brackets_after(tokens, align) if text_at(tokens, align) == "alignas" else None
+        if brackets is not None:
+            behind = brackets[1] + 1
+            yield start, behind, f"{joined(tokens[align:behind])} __shared__{line_breaks(tokens[start:align])}"
+        elif start != at:
+            yield start, at + 1, "__shared__" + line_breaks(tokens[start:at])
     for i in places_of(tokens, "__noinline__"):
         if text_at(tokens, i - 1) != "(":
-            tokens[i : i + 1] = tokenize("__attribute__((noinline))")
+            yield i, i + 1, "__attribute__((noinline))"
 
 
-def _order_shared(tokens: list[Token], at: int) -> None:
-    before = previous_code(tokens, at)
-    start = before if text_at(tokens, before) == "static" else at
-    align = next_code(tokens, at + 1)
-    brackets = brackets_after(tokens, align) if text_at(tokens, align) == "alignas" else None
-    if brackets is not None:
-        behind = brackets[1] + 1
-        text = f"{joined(tokens[align:behind])} __shared__{line_breaks(tokens[start:align])}"
-        tokens[start:behind] = tokenize(text)
-    elif start != at:
-        tokens[start : at + 1] = tokenize("__shared__" + line_breaks(tokens[start:at]))
-
-
-def _name_member_templates(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: calls such as `a.f<T>()` become `a.template f<T>()`, and so do those of a parameter A.
+def _member_templates(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits that make `a.template f<T>()` of calls such as `a.f<T>()`, and of those of a parameter A.
 
     g++ needs the word in `A::f<T>()`, and where the type of `a` is deduced in a template; nvcc does not. Elsewhere the
     word is allowed.
@@ -219,97 +208,61 @@ def _name_member_templates(tokens: list[Token]) -> None:
             continue
         inside = (token for token in tokens[opening : end + 1] if token.is_code)
         if all(token.kind in (Kind.WORD, Kind.NUMBER) or token.text in _IN_TEMPLATE_ARGUMENTS for token in inside):
-            tokens[name:name] = tokenize("template ")
+            yield name, name, "template "
 
 
-def _name_types_in_sizes(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: `sizeof(A::T)` becomes `sizeof(typename A::T)` if the source declares a type T.
+def _types_in_sizes(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits that make `sizeof(typename A::T)` of `sizeof(A::T)` if the source declares a type T.
 
     g++ needs the word if A depends on a template's parameters; nvcc does not. Elsewhere the word is allowed.
     """
     declared = {text_at(tokens, next_code(tokens, i + 1)) for i in places_of(tokens, "using", "struct", "class")}
     for at in places_of(tokens, "sizeof"):
-        opening = next_code(tokens, at + 1)
-        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
-        words = [token.text for token in tokens[opening + 1 : closing] if token.is_code] if closing else []
+        opening, closing = brackets_after(tokens, at) or (at, at)
+        words = [token.text for token in tokens[opening + 1 : closing] if token.is_code]
         if len(words) > 2 and words[-2] == "::" and words[-1] in declared and set(words[1::2]) == {"::"}:
-            tokens[opening + 1 : opening + 1] = tokenize("typename ")
+            yield opening + 1, opening + 1, "typename "
 
 
-def kernels_of(tokens: list[Token]) -> set[str]:
-    """Returns the names of the kernels that the source defines or declares."""
-    names = set()
-    for i, token in enumerate(tokens):
-        if token.text == "__global__":
-            name = _declared_name(tokens, i + 1)
-            if name:
-                names.add(name)
-    return names
+_FORMS = (_qualifiers, _member_templates, _types_in_sizes, _pragmas_of_macros)
 
 
-def _declared_name(tokens: list[Token], at: int) -> str:
-    """Returns the name of the function whose declaration continues at index `at`.
-
-    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`,
-    which may be a macro. Returns an empty text if there is none before the end of the declaration.
-    """
-    while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
-        opening = next_code(tokens, at + 1)
-        if tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
-            closing = closing_of(tokens, opening)
-            if closing is None:
-                return tokens[at].text
-            after = next_code(tokens, closing + 1)
-            is_attribute = (
-                after < len(tokens)
-                and tokens[after].kind is Kind.WORD
-                and text_at(tokens, next_code(tokens, after + 1)) == "("
-            )
-            if not is_attribute and tokens[at].text not in ATTRIBUTES:  # else the name follows
-                return tokens[at].text
-            at = closing
-        at += 1
-    return ""
-
-
-def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
-    """Edits `tokens` in place: kernels that are passed to CUDA's functions or cast to `void*` become known by name.
+def _passed_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
+    """Yields the edits with which kernels that are passed to CUDA's functions become known by name.
 
     `::emulator::known("name", kernel)` is the kernel. It keeps the kernel's name, empty if it is not in `kernels`, and
     its type, which a cast to `void*` would hide. So no cast is left around an argument.
     """
     for i in places_of(tokens, *_TAKES_KERNEL):
-        opening = next_code(tokens, i + 1)
-        if text_at(tokens, opening) != "(":
+        opening, closing = brackets_after(tokens, i) or (i, i)
+        for start, end in list(arguments_in(tokens, opening + 1, closing))[_TAKES_KERNEL[tokens[i].text] :][:1]:
+            argument = tokens[start:end]
+            low, high = _without_void_cast(argument)
+            kernel, cast = argument[low:high], [*argument[:low], *argument[high:]]
+            if any(token.is_code for token in kernel):
+                yield start, end, _known(kernel, cast, kernels)
+
+
+def _cast_kernels(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
+    """Yields the edits with which kernels that are cast to `void*` become known by name, as those that are passed."""
+    for i, token in enumerate(tokens):
+        if token.kind is not Kind.WORD:
             continue
-        start = opening + 1
-        for _ in range(_TAKES_KERNEL[tokens[i].text]):
-            start = argument_end(tokens, start) + 1
-        end = argument_end(tokens, start)
-        argument = tokens[start:end]
-        low, high = _without_void_cast(argument)
-        kernel, cast = argument[low:high], argument[:low] + argument[high:]
-        if any(token.is_code for token in kernel):
-            tokens[start:end] = _known(kernel, cast, kernels)
-    for i in range(len(tokens) - 1, -1, -1):
-        if tokens[i].kind is not Kind.WORD:
-            continue
-        end = _end_of_name(tokens, i)
+        end = end_of_name(tokens, i)
         # With template arguments, it is a function, perhaps a kernel of a header.
-        if tokens[i].text in kernels or end > i + 1:
+        if token.text in kernels or end > i + 1:
             first = _start_of_cast(tokens, i)
             if first is not None and text_at(tokens, next_code(tokens, end)) not in ("(", "<<<", "::"):
-                tokens[first:end] = _known(tokens[first:end], [], kernels)
+                yield first, end, _known(tokens[first:end], [], kernels)
 
 
-def _known(kernel: list[Token], cast: list[Token], kernels: set[str]) -> list[Token]:
-    """Returns the tokens of the call that makes a kernel known, with the line breaks of `cast`, which is left out."""
+def _known(kernel: Sequence[Token], cast: Sequence[Token], kernels: set[str]) -> str:
+    """Returns the call that makes a kernel known, with the line breaks of `cast`, which is left out."""
     name = _named_kernel(kernel)
-    before = f'::emulator::known("{name if name in kernels else ""}", '
-    return [*tokenize(before), *kernel, *tokenize(f"){line_breaks(cast)}")]
+    return f'::emulator::known("{name if name in kernels else ""}", {joined(kernel)}){line_breaks(cast)}'
 
 
-def _start_of_cast(tokens: list[Token], at: int) -> int | None:
+def _start_of_cast(tokens: Sequence[Token], at: int) -> int | None:
     """Returns where the operand begins of a cast to `void*` whose operand is the function named at index `at`.
 
     Returns None if there is no such cast.
@@ -327,14 +280,7 @@ def _start_of_cast(tokens: list[Token], at: int) -> int | None:
     return start if any(words[-len(form) :] == form for form in forms) else None
 
 
-def _end_of_name(tokens: list[Token], at: int) -> int:
-    """Returns the index behind the name at index `at` and its template arguments, if it has any."""
-    opening = next_code(tokens, at + 1)
-    end = template_end(tokens, opening) if text_at(tokens, opening) == "<" else None
-    return at + 1 if end is None else end + 1
-
-
-def _without_void_cast(argument: list[Token]) -> tuple[int, int]:
+def _without_void_cast(argument: Sequence[Token]) -> tuple[int, int]:
     """Returns where the kernel is in an argument: the index of its first token, and the index behind its last one.
 
     A cast to `void*` or `const void*` around the kernel is left out: `(void*)kernel`, `reinterpret_cast<void*>(kernel)`
@@ -356,7 +302,7 @@ def _without_void_cast(argument: list[Token]) -> tuple[int, int]:
     return 0, len(argument)
 
 
-def _named_kernel(expression: list[Token]) -> str:
+def _named_kernel(expression: Sequence[Token]) -> str:
     """Returns the unqualified name of the kernel that an expression names: `kernel` for `&space::kernel<float>`.
 
     Returns an empty text if the expression does not name one function.

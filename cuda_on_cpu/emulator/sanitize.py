@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.cuda_source import start_of_line, tokenize
 from cuda_on_cpu.compile.program_files import ProgramFiles
-from cuda_on_cpu.emulator.tokens import start_of_line, tokenize
 
 _SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\w+)\s+TLS\s+\w+\s+\w+\s+\d+\s+(\S+)", re.MULTILINE)
 _FUNCTION_QUALIFIERS = ("__global__", "__device__")

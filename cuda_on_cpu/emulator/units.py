@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cuda_on_cpu.compile import bindings, host_compiler, light_headers
 from cuda_on_cpu.compile.compiler_log import errors
+from cuda_on_cpu.compile.cuda_source import code_only, includes_any, with_additions
 from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
 from cuda_on_cpu.compile.sources import Sources, named, options
 from cuda_on_cpu.emulator import counted_updates, declared_kernels, flags, narrow_accesses, shared_parts, unrolled_loops
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.launches import MalformedLaunch
 from cuda_on_cpu.emulator.rewrite import rewrite
-from cuda_on_cpu.emulator.tokens import code_only, with_additions
 
 _GUARD_BYTES = 1024  # unused bytes behind each `__shared__` variable, so that an overrun does not reach the next one
 _MORE_THAN_DECLARATIONS = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
@@ -36,7 +36,7 @@ _EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
 # A name that may be that of an operator, such as `relu` in `at::relu(x)`. A method of a tensor needs no header.
 _NAME = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
 # An #include of a header that is not torch's nor CUDA's: it may name any operator.
-_OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda)')
+_OWN_HEADER = re.compile(r'"(?!(?:torch|ATen|c10)/|cuda)')
 # nvcc compiles torch's headers with parts of CUDA's C++ library, which include this header: a CUDA source may name
 # FLT_MAX without an #include. A C++ source may not.
 _NVCC_INCLUDES = ("-include", "cfloat")
@@ -169,7 +169,7 @@ def _source_units(sources: Sources, headers: Headers, instrumentation: Instrumen
     cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
     text = rewritten(sources)
     counted = instrumentation is Instrumentation.COUNTED
-    added = sorted(unrolled_loops.marks(text) + counted_updates.marks(text)) if counted else []
+    added = [*unrolled_loops.marks(text), *counted_updates.marks(text)] if counted else []
     cuda = declared_kernels.declaration(sources.cuda, text) + named(with_additions(text, added), sources.cuda_file)
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
     cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]
@@ -205,7 +205,7 @@ def _extra_includes(headers: Headers, *code: str) -> list[str | Path]:
         return []
     text = "".join(map(code_only, code))
     extra = [header for header, names in _EXTRA_HEADERS.items() if names.search(text)]
-    if any(map(_OWN_HEADER.search, code)):
+    if includes_any(_OWN_HEADER, *code):
         extra.append("ATen/Functions.h")
     else:
         extra += light_headers.headers_of_operators(_NAME.findall(text))

@@ -8,11 +8,28 @@ makes of 56 small loops.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, takewhile
 
-from cuda_on_cpu.emulator.tokens import code_only
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
+    Function,
+    Token,
+    brackets_after,
+    brackets_around,
+    closing_of,
+    code_only,
+    functions,
+    in_directive,
+    places_of,
+    plain,
+    previous_code,
+    statement_start,
+    text_at,
+    tokenize,
+)
 
 _DEVICE, _CONSTEXPR = re.compile(r"\b__(?:global|device)__\b"), re.compile(r"\bconst(?:eval|expr)\b(?!\s*\()")
-_FOR = re.compile(r"\bfor\s*\(")
 _TEST = re.compile(r"\s*(\w+)\s*(?:<=?|>=?|!=)([^<>=!&|?,]+)")
 _STEP = re.compile(r"\s*(?:\+\+\s*\w+|--\s*\w+|\w+\s*\+\+|\w+\s*--|\w+\s*[-+]=([^,?]+))")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -37,27 +54,30 @@ _CHANGED = re.compile(r"(?<![\].\w])(\w+)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|
 _STORE = re.compile(r"\]\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\batomic")
 
 
-def marks(source: str) -> list[tuple[int, str]]:
-    """Returns texts to add to the source (`tokens.with_additions`), and the indices before which they are added.
+def marks(source: str) -> list[Edit]:
+    """Returns the edits of the source that add texts (`cuda_source.with_additions`).
 
     With them, such loops report their begin, each step and their end (emulator/loops.h).
     """
-    code = code_only(source)
+    tokens, code = tokenize(source), code_only(source)
     known = {name for names in _KNOWN.findall(code) for name in names if name}
     known |= {name for names in _CONSTANTS.findall(code) for name in _CONSTANT.findall(names)}
-    added: list[tuple[int, str]] = []
-    for found in _FOR.finditer(code):
-        end = _closing(code, found.end() - 1)
-        parts = code[found.end() : end].split(";")
-        if len(parts) != 3 or not _is_in_device_code(source, code, found.start()):
+    return [edit for function in functions(tokens) for edit in _marks_in(tokens, function, known)]
+
+
+def _marks_in(tokens: Sequence[Token], function: Function, known: set[str]) -> Iterator[Edit]:
+    for at in places_of(tokens, "for", start=function.opening, end=function.closing):
+        opening, end = brackets_after(tokens, at) or (at, at)
+        ends = places_of(tokens, ";", start=opening, end=end)
+        if len(ends) != 2 or not _is_in_device_code(tokens, function, at):
             continue
-        test, step = _TEST.fullmatch(parts[1]), _STEP.fullmatch(parts[2])
-        body = _body(code, end + 1)
+        begin, *head = (plain(tokens[i + 1 : j]) for i, j in pairwise([opening, *ends, end]))
+        test, step = _TEST.fullmatch(head[0]), _STEP.fullmatch(head[1])
+        body = _body(tokens, end + 1)
         if test and step and test[1] in step[0] and _is_unrolled(test[2], step[1] or "", body, known):
-            last = _comes_last(test[1], parts[0], code[: found.start()], body)
-            added.append((found.start(), f"EMULATOR_UNROLLED({str(last).lower()}) "))
-            added.append((end - len(parts[2]) - 1, f" && ::emulator::begins_step(emulator_loop, {test[1]})"))
-    return added
+            last = _comes_last(test[1], begin, plain(tokens[function.start : at]), body)
+            yield at, at, f"EMULATOR_UNROLLED({str(last).lower()}) "
+            yield ends[1], ends[1], f" && ::emulator::begins_step(emulator_loop, {test[1]})"
 
 
 def _is_unrolled(bound: str, step: str, body: str, known: set[str]) -> bool:
@@ -75,54 +95,27 @@ def _comes_last(counter: str, begin: str, before: str, body: str) -> bool:
     """Returns whether nvcc's code runs the steps that remain after groups of four behind these groups, not before them.
 
     `counter` is the name of the loop's variable, `begin` the first statement of the loop's head, `before` the code
-    before the loop and `body` the body of the loop. The result is true if `begin` declares `counter` with a constant
-    value, or if `before` declares an integer with a constant value and `body` changes it.
+    of the function before the loop and `body` the body of the loop. The result is true if `begin` declares `counter`
+    with a constant value, or if `before` declares an integer with a constant value and `body` changes it.
     """
     changed = {name for names in _CHANGED.findall(body) for name in names if name}
     texts = [(counter, f"{begin};"), *((name, before) for name in changed)]
     return any(re.search(_INTEGER.format(name=name), text) for name, text in texts)
 
 
-def _is_in_device_code(source: str, code: str, at: int) -> bool:
+def _is_in_device_code(tokens: Sequence[Token], function: Function, at: int) -> bool:
     """Returns whether a loop is in a function for the GPU, but not in a macro or its arguments, and has no pragma.
 
     A constexpr function does not count, because the compiler may run it.
     """
-    start = source.rfind("\n", 0, at) + 1
-    in_macro = source[start:at].lstrip().startswith("#") or source[: max(start - 1, 0)].endswith("\\")
-    directive = code[:start].rstrip().rpartition("\n")[2].lstrip().startswith("#")
-    heads = " ".join(_heads(code, at))
+    opened = list(takewhile(lambda i: i > function.opening, brackets_around(tokens, at)))
+    heads = " ".join([*function.head, *(plain(tokens[statement_start(tokens, i) : i]) for i in opened)])
     in_function = _DEVICE.search(heads) and not _CONSTEXPR.search(heads)
-    return bool(in_function) and not in_macro and not directive and code.count("(", 0, at) == code.count(")", 0, at)
+    directive = in_directive(tokens, at) or in_directive(tokens, previous_code(tokens, at))
+    return bool(in_function) and not directive and all(tokens[i].text == "{" for i in opened)
 
 
-def _heads(code: str, at: int) -> list[str]:
-    """Returns what comes before each of the braces around the place `at`."""
-    opened: list[int] = []
-    for brace in re.finditer(r"[{}]", code[:at]):
-        if brace[0] == "{":
-            opened.append(brace.start())
-        elif opened:
-            opened.pop()
-    return [code[max(code.rfind(end, 0, brace) for end in ";{}") + 1 : brace] for brace in opened]
-
-
-def _body(code: str, at: int) -> str:
-    """Returns the statement that begins at `at`, without the `else` behind a block."""
-    end = re.compile(r"[;{]").search(code, at)
-    if not end:
-        return ""
-    return code[at : _closing(code, end.start()) if end[0] == "{" else end.start()]
-
-
-def _closing(code: str, at: int) -> int:
-    """Returns the index in `code` of the bracket that closes the `(` or `{` at index `at`.
-
-    Returns the length of `code` if no bracket closes it.
-    """
-    opening, depth = code[at], 0
-    for bracket in re.compile(r"[()]" if opening == "(" else r"[{}]").finditer(code, at):
-        depth += 1 if bracket[0] == opening else -1
-        if not depth:
-            return bracket.start()
-    return len(code)
+def _body(tokens: Sequence[Token], start: int) -> str:
+    """Returns the statement that begins at index `start`, without the `else` behind a block."""
+    end = next((i for i in range(start, len(tokens)) if tokens[i].text in (";", "{")), start)
+    return plain(tokens[start : closing_of(tokens, end) if text_at(tokens, end) == "{" else end])

@@ -1,6 +1,6 @@
 """Recognizes CUDA constructs that the emulator lacks.
 
-A construct refuses a candidate only if its code runs. `mark` replaces inline PTX without a translation by a call that
+A construct refuses a candidate only if its code runs. `marks` replaces inline PTX without a translation by a call that
 reports it, and `find_in_log` finds other constructs by their errors in the compiler's log. The function with such an
 error then gets a body that reports the construct (`without_bodies`). A name that CUDA does not have is the author's
 mistake and stays an ordinary compile error.
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cuda_on_cpu.emulator import ptx
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Token,
-    begins_line,
     brackets_after,
+    edited,
     functions,
+    includes,
     joined,
     line_breaks,
     line_of,
@@ -27,6 +28,7 @@ from cuda_on_cpu.emulator.tokens import (
     text_at,
     tokenize,
 )
+from cuda_on_cpu.emulator import ptx
 
 _HERE = Path(__file__).parent
 _HEADERS = _HERE / "include" / "cuda"
@@ -59,7 +61,7 @@ _LONGEST_PTX = 100
 _MISSING_HEADER = re.compile(
     r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: fatal error: (?P<header>\S+): No such file", re.MULTILINE
 )
-# `mark` replaces the #include of a header that the emulator does not have by a note of the compiler with this text.
+# `marks` replaces the #include of a header that the emulator does not have by a note of the compiler with this text.
 _LEFT_OUT = "emulator_leaves_out "
 _NOTE = re.compile(rf"#pragma message: {_LEFT_OUT}(?P<header>[^\s\u2019']+)")
 # The names that a header declares begin with this part of the header's name, such as `cudnn` or `cutlass`.
@@ -77,32 +79,36 @@ _PATTERNS = (_UNKNOWN_NAME, _UNKNOWN_FORM, _MISSING_HEADER, _ASSERTION)
 _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from", re.MULTILINE)
 
 
-def mark(tokens: list[Token]) -> None:
-    """Edits `tokens`, a CUDA source, in place, so that what the emulator cannot run is reported.
+def marks(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits of a CUDA source with which what the emulator cannot run is reported.
 
     Inline PTX (`asm`) is translated, or replaced by a call that reports it when it runs. Headers of CUDA that the
     emulator does not have are left out. The compiler reports attributes for clusters, and calls of
     cudaStreamBeginCapture in a source that sets torch's streams.
     """
-    for i in places_of(tokens, *_ASM):
-        behind = next_code(tokens, i + 1)
-        brackets = brackets_after(tokens, behind if text_at(tokens, behind) in _VOLATILE else i)
-        if brackets is not None:
-            opening, closing = brackets
-            text = _translated(tokens[opening + 1 : closing])
-            tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
+    yield from _translations(tokens)
     for i in places_of(tokens, *_KERNEL_ATTRIBUTES):
         brackets = brackets_after(tokens, i)
         if brackets is not None:  # g++ looks the name up, which is not there
             text = f"__attribute__((aligned(::{tokens[i].text})))"
-            tokens[i : brackets[1] + 1] = tokenize(text + line_breaks(tokens[i : brackets[1] + 1]))
+            yield i, brackets[1] + 1, text + line_breaks(tokens[i : brackets[1] + 1])
     if places_of(tokens, *_TORCH_STREAMS):
         for i in places_of(tokens, "cudaStreamBeginCapture"):
-            tokens[i : i + 1] = tokenize("emulator_capture_beside_torch")
-    for i in places_of(tokens, "#"):
-        header, end = _included(tokens, i)
+            yield i, i + 1, "emulator_capture_beside_torch"
+    for include in includes(tokens):
+        header = include.header.strip('<">')
         if _CUDA_HEADERS.fullmatch(header) and not (_HEADERS / header).is_file():
-            tokens[i:end] = tokenize(f'#pragma message "{_LEFT_OUT}{header}"')
+            yield include.start, include.end, f'#pragma message "{_LEFT_OUT}{header}"'
+
+
+def _translations(tokens: Sequence[Token]) -> Iterator[Edit]:
+    for i in places_of(tokens, *_ASM):
+        behind = next_code(tokens, i + 1)
+        brackets = brackets_after(tokens, behind if text_at(tokens, behind) in _VOLATILE else i)
+        if brackets is not None:
+            inside = tokens[brackets[0] + 1 : brackets[1]]  # an operand may have another one
+            text = _translated(edited(inside, _translations(inside)))
+            yield i, brackets[1] + 1, text + line_breaks(tokens[i : brackets[1] + 1])
 
 
 def _translated(tokens: Sequence[Token]) -> str:
@@ -128,18 +134,18 @@ def without_bodies(source: str, constructs: Mapping[int, str]) -> str | None:
     `constructs` maps lines of the source, from 1, to constructs. A body in which there is such a line is replaced by a
     report of the construct. Its lines keep their numbers. Returns None if the first of the lines is in no function.
     """
-    tokens = list(tokenize(source))
+    tokens, edits = tokenize(source), list[Edit]()
     first = next(iter(constructs))
     found = [(function.opening, function.closing) for function in functions(tokens)]
     bodies = [(at, end, line_of(tokens, at), line_of(tokens, end)) for at, end in found]
     if not any(start <= first <= last for _, _, start, last in bodies):
         return None
-    for at, end, start, last in reversed(bodies):
+    for at, end, start, last in bodies:
         line = next((line for line in constructs if start <= line <= last), None)
         if line is not None:
             report = "\n" * (line - start) + _report(constructs[line]) + ";" + "\n" * (last - line)
-            tokens[at : end + 1] = tokenize(f"{{{report}}}")
-    return joined(tokens)
+            edits.append((at, end + 1, f"{{{report}}}"))
+    return joined(edited(tokens, edits))
 
 
 def reports_in(library: Path) -> list[str]:
@@ -219,27 +225,6 @@ def _own_place(log: str, error: re.Match[str]) -> str:
     places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [error["place"]]
     own = [place for place in places if str(_HERE) not in place]
     return own[-1] if own else "source"
-
-
-def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """Returns the name of the header in the `#include` whose `#` is the token at index `at`, and where it ends.
-
-    The index is that of the token behind the name. The name is empty if this `#` does not start an `#include`.
-    """
-    if not begins_line(tokens, at):
-        return "", at
-    word = next_code(tokens, at + 1)
-    name = next_code(tokens, word + 1)
-    if text_at(tokens, word) != "include":
-        return "", at
-    if text_at(tokens, name) != "<":
-        return text_at(tokens, name).strip('"'), name + 1
-    text = ""
-    for end in range(name + 1, len(tokens)):
-        if tokens[end].text == ">" or "\n" in tokens[end].text:
-            return text, end + 1
-        text += tokens[end].text
-    return text, len(tokens)
 
 
 @functools.cache

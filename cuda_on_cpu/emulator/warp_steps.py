@@ -8,19 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from cuda_on_cpu.emulator.tokens import (
+from cuda_on_cpu.compile.cuda_source import (
+    Edit,
     Function,
     Kind,
     Token,
     closing_of,
+    declared_variables,
     functions,
     in_directive,
     joined,
     next_code,
     places_of,
     previous_code,
+    statement_start,
     text_at,
-    tokenize,
 )
 
 _ENDS_OF_DECLARATOR = ("[", ",", ")", "=", ";")
@@ -30,78 +32,59 @@ _ELEMENT = re.compile(r"^(?!(?:do|else) )(?:[\w:]+ )*\w+ = \w+ \[ \d+ \](?: \S+)
 _ON_DEVICE = ("__global__", "__device__")
 
 
-def add_steps(tokens: list[Token]) -> None:
-    """Edits `tokens`, a CUDA source, in place: reads of one element (`_reads`), and updates of volatile memory.
+def steps(tokens: Sequence[Token]) -> Iterator[Edit]:
+    """Yields the edits of a CUDA source: of reads of one element (`_reads`), and of updates of volatile memory.
 
     An update is `v[i] += v[i + 16];`, or any other assignment to an element whose right side reads an element.
     In `{ step(1); auto value = (v[i + 16]); step(2); v[i] += value; step(3); }`, a step waits for the other lanes that
     are there. Statements in macros stay, and those of functions that the host may call.
     """
-    declared = list(_volatile_names(tokens))
-    for function in reversed(functions(tokens)):
+    for function in functions(tokens):
         if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
             continue
-        edits = [(end + 1, end + 1, f" ::emulator::step({3 * end});") for end in _reads(tokens, function)]
-        names = {name for at, name in declared if _belongs(tokens, at, function)}
+        for end in _reads(tokens, function):
+            yield end + 1, end + 1, f" ::emulator::step({3 * end});"
+        names = set(_volatile_names(tokens, function))
         for start, operator, end in _updates(tokens, function, names):
-            left, right = joined(tokens[start : operator + 1]), joined(tokens[operator + 1 : end])
             before, between, after = (f"::emulator::step({3 * start + i});" for i in (1, 2, 3))
-            text = f"{{ {before} const auto emulator_value = ({right}); {between} {left} emulator_value; {after} }}"
-            edits.append((start, end + 1, text))
-        for start, end, text in sorted(edits, reverse=True):
-            tokens[start:end] = tokenize(text)
+            yield start, operator + 1, f"{{ {before} const auto emulator_value = ("
+            left = joined(tokens[start : operator + 1])
+            yield end, end + 1, f"); {between} {left} emulator_value; {after} }}"
 
 
-def _volatile_names(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
-    """Yields the index of each `volatile` that declares a pointer or an array, and the declared name."""
-    for at in places_of(tokens, "volatile"):
+def _volatile_names(tokens: Sequence[Token], function: Function) -> Iterator[str]:
+    """Yields the names of the pointers to `volatile` and arrays of it that the function and its parameters declare."""
+    for at in places_of(tokens, "volatile", start=function.start, end=function.closing):
         i, is_memory = next_code(tokens, at + 1), False
         while tokens[i : i + 1] and (tokens[i].kind is Kind.WORD or tokens[i].text in ("*", "::", "<", ">")):
             following = text_at(tokens, next_code(tokens, i + 1))
             is_memory |= tokens[i].text == "*" or following == "["
             if tokens[i].kind is Kind.WORD and following in _ENDS_OF_DECLARATOR:
                 if is_memory:
-                    yield at, tokens[i].text
+                    yield tokens[i].text
                 break
             i = next_code(tokens, i + 1)
 
 
-def _belongs(tokens: Sequence[Token], at: int, function: Function) -> bool:
-    """Returns whether the token at index `at` is in the function's body or among its parameters."""
-    if at > function.opening:
-        return at < function.closing
-    return not any(token.text in (";", "{", "}") for token in tokens[at : function.opening])
-
-
 def _reads(tokens: Sequence[Token], function: Function) -> Iterator[int]:
-    """Yields the index of the `;` of each `value = memory[0];` behind which memory is written, the last one first.
+    """Yields the index of the `;` of each `value = memory[0];` behind which memory is written.
 
     The memory is a `__shared__` array of the function, and no barrier is between read and write. A GPU's warp reads the
     element before one of its lanes overwrites it.
     """
-    shared = set(_shared_names(tokens, function))
-    for at in places_of(tokens, *shared) if shared else ():
-        if not function.opening < at < function.closing or in_directive(tokens, at):
+    body = {"start": function.opening, "end": function.closing}
+    declared = [name for at in places_of(tokens, "__shared__", **body) for name in declared_variables(tokens, at)]
+    arrays = {tokens[i].text for i in declared if text_at(tokens, next_code(tokens, i + 1)) == "["}
+    for at in places_of(tokens, *arrays, **body) if arrays else ():
+        if in_directive(tokens, at):
             continue
-        start, end = at, at
-        while tokens[start - 1].text not in (";", "{", "}"):
-            start -= 1
+        start, end = statement_start(tokens, at), at
         while tokens[end].text not in (";", "{", "}"):
             end += 1
         words = " ".join(token.text for token in tokens[start:end] if token.text.strip())
         name = tokens[at].text
         if tokens[end].text == ";" and _ELEMENT.search(words) and _is_overwritten(tokens, end, function, name):
             yield end
-
-
-def _shared_names(tokens: Sequence[Token], function: Function) -> Iterator[str]:
-    for at in places_of(tokens, "__shared__"):
-        if function.opening < at < function.closing:
-            end = at
-            while tokens[end].text not in ("[", ";", "{"):
-                end += 1
-            if tokens[end].text == "[":
-                yield tokens[previous_code(tokens, end)].text
 
 
 def _is_overwritten(tokens: Sequence[Token], after: int, function: Function, name: str) -> bool:
@@ -119,13 +102,12 @@ def _is_overwritten(tokens: Sequence[Token], after: int, function: Function, nam
 
 
 def _updates(tokens: Sequence[Token], function: Function, names: set[str]) -> Iterator[tuple[int, int, int]]:
-    """Yields the indices of the first token, of the `=` and of the `;` of each statement that `add_steps` edits."""
-    for start in places_of(tokens, *names) if names else ():
+    """Yields the indices of the first token, of the `=` and of the `;` of each statement that `steps` edits."""
+    for start in places_of(tokens, *names, start=function.opening, end=function.closing) if names else ():
         bracket = next_code(tokens, start + 1)
-        inside = function.opening < start < function.closing and not in_directive(tokens, start)
         begins = text_at(tokens, previous_code(tokens, start)) in _BEFORE_STATEMENT
         closing = closing_of(tokens, bracket) if text_at(tokens, bracket) == "[" else None
-        if not inside or not begins or closing is None:
+        if in_directive(tokens, start) or not begins or closing is None:
             continue
         operator = next_code(tokens, closing + 1)
         if text_at(tokens, operator) in _COMPOUND:  # two tokens, such as `+` and `=`

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from cuda_on_cpu.compile.cuda_source import edited, includes, joined, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.emulator.launches import MalformedLaunch
 from cuda_on_cpu.emulator.rewrite import rewrite
-
-_INCLUDE = re.compile(r'(?m)^(?P<before>[ \t]*#[ \t]*include[ \t]*)(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>)')
 
 
 class LocalHeaders:
@@ -37,15 +35,13 @@ class LocalHeaders:
         if a header has a malformed launch.
         """
 
-        def replaced(found: re.Match[str]) -> str:
-            header = self._find(found["quoted"], found["angled"], path)
-            return found[0] if header is None else f'{found["before"]}"{self._copy_of(header)}"'
+        tokens = tokenize(text)
+        found = ((each, self._find(each.header, path)) for each in includes(tokens))
+        return joined(edited(tokens, [(i.at, i.end, f'"{self._copy_of(header)}"') for i, header in found if header]))
 
-        return _INCLUDE.sub(replaced, text)
-
-    def _find(self, quoted: str | None, angled: str | None, path: Path) -> Path | None:
-        folders = [path.parent, *self._folders] if quoted else self._folders
-        found = (folder / (quoted or angled or "") for folder in folders)
+    def _find(self, named: str, path: Path) -> Path | None:
+        folders = [path.parent, *self._folders] if named.startswith('"') else self._folders
+        found = (folder / named[1:-1] for folder in folders)
         return next((each.resolve() for each in found if each.is_file()), None)
 
     def _copy_of(self, header: Path) -> Path:

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers
+from cuda_on_cpu.compile import bindings, cache, cuda_source, host_compiler, light_headers
 from cuda_on_cpu.compile.compiler_log import first_error
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
 from cuda_on_cpu.compile.sources import Sources, named
-from cuda_on_cpu.emulator.tokens import code_only
 from kernel_harness.compile import nvcc
 
 # Stand-ins for missing headers that torch's own headers include. The CPU build of torch lacks the first one, and a
@@ -57,9 +56,8 @@ def key(base: str) -> str:
 
     `base` is the cache key of the same library without `--strict`.
     """
-    return cache.key(
-        base=base, nvcc=nvcc.identity(), code=cache.digest_of(Path(__file__), Path(light_headers.__file__))
-    )
+    code = (Path(module) for module in (__file__, light_headers.__file__, cuda_source.__file__))
+    return cache.key(base=base, nvcc=nvcc.identity(), code=cache.digest_of(*code))
 
 
 def check(sources: Sources, folder: Path) -> None:
@@ -102,7 +100,7 @@ def _lacking(code: str, log: str) -> NoCompiler | None:
     `log` is nvcc's output. Returns None if the toolkit lacks nothing that the source needs.
     """
     include = Path(f"{nvcc.toolkit()}") / "include"
-    named_in = code_only(code)
+    named_in = cuda_source.code_only(code)
     used = (name for name, pattern in _NEEDS.items() if not (include / name).exists() and pattern.search(named_in))
     return nvcc.library_missing(log) or next(map(nvcc.lacks, used), None)
 

@@ -15,7 +15,7 @@ import torch
 
 from kernel_harness.checking.cases import Case
 from kernel_harness.core.phases import phase
-from kernel_harness.diagnostics.profile import resources
+from kernel_harness.diagnostics.profile.resources import base_name
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.trial.trial import Trial
@@ -130,11 +130,3 @@ def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[
 def _mangled(name: str) -> bytes:
     """Returns a kernel's name as a C++ symbol contains it: the length, then the name (Itanium C++ ABI, 5.1.2)."""
     return f"{len(name)}{name}".encode()
-
-
-def base_name(kernel: str) -> str:
-    """Returns a kernel's name without the namespaces, template arguments and parameters that a profiler reports.
-
-    Returns an empty string for a memory copy or a memory fill.
-    """
-    return "" if kernel.startswith(("Memcpy", "Memset")) else resources.base_name(kernel)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from cuda_on_cpu.compile.cuda_source import Kind, tokenize
 from kernel_harness.core.remark import Remark, RemarkKind
 
 # A declaration without a value, at the start of a statement: its names, each with the lengths of its array, if any.
@@ -19,7 +20,6 @@ _DECLARED = re.compile(
 _ADDS = re.compile(r"\s*(?:[-+*/|&^]=|\+\+|--)")
 _VALUE = re.compile(r"\s*=(?!=)([^;=]*);")
 _IN_CODE = re.compile(r"[);{}]\s*$|\belse\s*$")  # what stands before a block of statements, not before a class
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INDEX = r"(?:\s*\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\]|\s*\.\s*[xyzw]\b)*"
 
 
@@ -29,7 +29,7 @@ def remark(source: str) -> Remark | None:
     `source` is the text of the candidate's file. A variable that is assigned to, or whose address is taken, anywhere
     in its block does not count.
     """
-    code = _COMMENT.sub(lambda found: re.sub(r"\S", " ", found[0]), source)
+    code = "".join(token.plain if token.kind is Kind.COMMENT else token.text for token in tokenize(source))
     for declared in _DECLARED.finditer(code):
         opening = _brace(code, declared.start() - 1, -1)
         is_in_code = opening is not None and _IN_CODE.search(code[:opening])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cuda_on_cpu.compile.cuda_source import joined, tokenize, with_additions
 from cuda_on_cpu.emulator.counted_updates import marks
-from cuda_on_cpu.emulator.tokens import with_additions
 
 KERNEL = """__global__ void kernel(int* sums, int i) {
     STATEMENT
@@ -21,12 +21,13 @@ KERNEL = """__global__ void kernel(int* sums, int i) {
 ])  # fmt: skip
 def test_a_statement_that_counts_up_is_marked_where_it_begins(statement: str) -> None:
     source = KERNEL.replace("STATEMENT", statement)
-    ((at, text),) = marks(source)
+    ((at, _, text),) = marks(source)
+    rest = joined(tokenize(source)[at:])
 
-    assert source[at:].startswith("atomicAdd") and text == "emulator_counts_up(), "
-    marked = with_additions(source, [(at, text)]).split("\n")
+    assert rest.startswith("atomicAdd") and text == "emulator_counts_up(), "
+    marked = with_additions(source, [(at, at, text)]).split("\n")
     (line,) = (number for number, each in enumerate(marked) if each.startswith("#line 2"))
-    assert marked[line + 1] == " " * source.split("\n")[1].index("atomicAdd") + source[at:].split("\n")[0]
+    assert marked[line + 1] == " " * source.split("\n")[1].index("atomicAdd") + rest.split("\n")[0]
 
 
 @pytest.mark.parametrize("statement", [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cuda_on_cpu.compile.cuda_source import code_only
 from cuda_on_cpu.emulator.rewrite import rewrite
-from cuda_on_cpu.emulator.tokens import code_only
 from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers, without_bodies
 
 
@@ -208,8 +208,9 @@ def test_a_character_or_a_digit_separator_does_not_end_a_launch_early(character)
 
 @pytest.mark.parametrize(
     ("source", "line"),
-    [("\nk<<<1, 2(x);", 2), ("k<<<1, 2>>>(x;", 1), ("\n\nk<<<1, 2>>>;", 3), ("k<<<1, 2>>>", 1)],
-)
+    [("\nk<<<1, 2(x);", 2), ("k<<<1, 2>>>(x;", 1), ("\n\nk<<<1, 2>>>;", 3), ("k<<<1, 2>>>", 1),
+     ("\nk<<<1, 2>>(x);\nj<<<1, 2>>>(y);", 2)],
+)  # fmt: skip
 def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
     with pytest.raises(ValueError, match=f"line {line}: "):
         rewrite(source)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from cuda_on_cpu.emulator.tokens import with_additions
+from cuda_on_cpu.compile.cuda_source import with_additions
 from cuda_on_cpu.emulator.unrolled_loops import marks
 
 KERNEL = """constexpr int WIDTH = 192, HEIGHT = 4;

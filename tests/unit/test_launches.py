@@ -18,8 +18,8 @@ from kernel_harness.core.codec import Malformed
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.device import Clocked
+from kernel_harness.diagnostics.profile.resources import base_name
 from kernel_harness.explain.launches import (
-    base_name,
     measure,
     own,
     share_of_output,

@@ -27,9 +27,13 @@ _LONGEST_NAME = 1000
 
 
 def base_name(kernel: str) -> str:
-    """Returns the kernel's unqualified name: `tile` for both `void a::tile<16>(float*)` and `tile<16>`."""
-    plain = re.sub(r"^\w+ (?=\S)|\(anonymous namespace\)::|<unnamed>::", "", kernel)
-    return re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1].strip()
+    """Returns the kernel's unqualified name: `tile` for both `void a::tile<16>(float*)` and `tile<16>`.
+
+    Returns an empty string for a memory copy or a memory fill.
+    """
+    head = re.split(r"[<(]", re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel), maxsplit=1)[0]
+    words = re.findall(r"\w+", head)
+    return words[-1] if words and not head.startswith(("Memcpy ", "Memset ")) else ""
 
 
 def number(value: Any, least: int = 0) -> int:

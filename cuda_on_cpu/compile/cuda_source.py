@@ -1,15 +1,16 @@
-"""Splits a C++ or CUDA source into tokens: spaces, comments, literals, numbers, words and punctuation.
+"""Reads a C++ or CUDA source: splits it into tokens, finds its functions, declarations and includes, and edits it.
 
-The texts of all tokens, one after the other, are the source. So a function that edits some tokens leaves the rest of
-the source as it was.
+The texts of all tokens, one after the other, are the source. So edits of some tokens leave the rest as it was. A pass
+over a source yields edits, and `edited` makes them.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, auto
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -38,6 +39,9 @@ class Token(NamedTuple):
     plain: str
 
 
+Edit = tuple[int, int, str]
+"""A change of a source, (start, end, text): `text` replaces the tokens at the indices from `start` to before `end`."""
+
 # https://eel.is/c++draft/lex: a raw string ends at its own tag. A number may contain `'`, and a sign behind its `e`.
 _TOKEN = re.compile(
     r"""(?P<SPACE>(?:[^\S\n]|\n|\\\n)+)
@@ -49,6 +53,10 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+ATTRIBUTES = frozenset({
+    "__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__", "__maxnreg__", "decltype",
+    "noexcept", "requires",
+})  # fmt: skip
 _BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 
 
@@ -81,27 +89,39 @@ def code_only(source: str) -> str:
 
     The length of the text and its line breaks do not change.
     """
-    return "".join([token.plain for token in tokenize(source)])
+    return plain(tokenize(source))
 
 
-def with_additions(source: str, added: Sequence[tuple[int, str]]) -> str:
-    """Returns the source with texts added before some of its characters. `added` has their indices, in order.
+def plain(tokens: Iterable[Token]) -> str:
+    """Returns the text of all tokens, one after the other, as `code_only` does for a source."""
+    return "".join([token.plain for token in tokens])
+
+
+def with_additions(source: str, added: Iterable[Edit]) -> str:
+    """Returns the source with edits made that only add texts.
 
     All lines and columns of the source stay as they are, as far as a compiler reports them.
     """
-    for at, text in reversed(added):
-        line = source.count("\n", 0, at) + 1
-        column = len(source[source.rfind("\n", 0, at) + 1 : at].encode())
-        source = f"{source[:at]}{text}\n#line {line}\n{' ' * column}{source[at:]}"
-    return source
+    tokens, edits = tokenize(source), list[Edit]()
+    for start, end, text in added:
+        line = joined(tokens[:start]).rpartition("\n")[2]
+        edits.append((start, end, f"{text}\n#line {line_of(tokens, start)}\n{' ' * len(line.encode())}"))
+    return joined(edited(tokens, edits))
 
 
-def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
-    """Returns the indices of all tokens whose text is one of `texts`, the last token first.
+def edited(tokens: Sequence[Token], edits: Iterable[Edit]) -> list[Token]:
+    """Returns the tokens with all edits made. Edits of one place keep their order; one within another is left out."""
+    out, done = list[Token](), 0
+    for start, end, text in sorted(edits, key=itemgetter(0, 1)):
+        if start >= done:
+            out += [*tokens[done:start], *tokenize(text)]
+            done = end
+    return [*out, *tokens[done:]]
 
-    A caller can edit the tokens in this order: an edit changes the indices of later tokens only.
-    """
-    return [i for i in range(len(tokens) - 1, -1, -1) if tokens[i].text in texts]
+
+def places_of(tokens: Sequence[Token], *texts: str, start: int = 0, end: int | None = None) -> list[int]:
+    """Returns the indices, from `start` to before `end`, of all tokens whose text is one of `texts`."""
+    return [i for i, token in enumerate(tokens[start:end], start) if token.text in texts]
 
 
 def line_breaks(tokens: Iterable[Token]) -> str:
@@ -166,13 +186,15 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
-def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]]:
-    """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
+def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[str]]]:
+    """Returns (start, opening, closing, words) for each outermost pair of braces.
+
+    The words are those of the statement before the pair, which begins at the index `start`.
 
     The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost. What is in a
     preprocessor directive counts neither as braces nor as words.
     """
-    found, head, i = [], list[str](), 0
+    found, start, head, i = [], 0, list[str](), 0
     while i < len(tokens):
         text, closing = tokens[i].text, None
         if text == "#" and in_directive(tokens, i):
@@ -181,10 +203,11 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]
         if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
             closing = closing_of(tokens, i)
         if closing is not None:
-            found.append((i, closing, head))
+            found.append((start, i, closing, head))
         if text in ("{", "}", ";"):
             head = []
         elif tokens[i].is_code:
+            start = start if head else i
             head = [*head, text]
         i = (i if closing is None else closing) + 1
     return found
@@ -202,6 +225,35 @@ def _ends_line(token: Token) -> bool:
     return token.kind is Kind.SPACE and "\n" in token.text.replace("\\\n", "")
 
 
+class Include(NamedTuple):
+    """An `#include`: the indices of its `#`, of its header's first token, and behind its last one; and the header.
+
+    The header is as the source names it: `<name>`, `"name"`, or the name of a macro.
+    """
+
+    start: int
+    at: int
+    end: int
+    header: str
+
+
+def includes(tokens: Sequence[Token]) -> Iterator[Include]:
+    """Yields each `#include` of a source."""
+    for start in places_of(tokens, "#"):
+        word = next_code(tokens, start + 1)
+        at = next_code(tokens, word + 1)
+        if text_at(tokens, word) != "include" or not begins_line(tokens, start):
+            continue
+        ends = (i for i in range(at, len(tokens)) if tokens[i].text == ">" or "\n" in tokens[i].text)
+        end = 1 + (next(ends, at) if text_at(tokens, at) == "<" else at)
+        yield Include(start, at, end, joined(tokens[at:end]))
+
+
+def includes_any(headers: re.Pattern[str], *sources: str) -> bool:
+    """Returns whether one of the sources includes a header that `headers` matches, such as `"mine.h"` or `<cuda.h>`."""
+    return any(headers.match(each.header) for source in sources for each in includes(tokenize(source)))
+
+
 def begins_line(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether no code is before the token at index `at` on its line."""
     before = previous_code(tokens, at)
@@ -209,12 +261,17 @@ def begins_line(tokens: Sequence[Token], at: int) -> bool:
 
 
 class Function(NamedTuple):
-    """The definition of a function: the words before its body, and the indices of the braces around the body.
+    """The definition of a function.
 
-    `in_class` is true for a member function that a class defines.
+    `head` has the words before its body, without those of directives. `start`, `opening` and `closing` are the indices
+    of its first token and of the braces around its body. `name` is unqualified, and `at` its index; empty and -1 if
+    there is none. `in_class` is true for a member function that a class defines.
     """
 
     head: list[str]
+    name: str
+    start: int
+    at: int
     opening: int
     closing: int
     in_class: bool
@@ -225,13 +282,47 @@ def functions(
 ) -> list[Function]:
     """Returns the functions that are defined between two indices, those of classes too. Macros do not count."""
     found: list[Function] = []
-    for opening, closing, head in outermost_braces(tokens[start:end]):
-        opening, closing = start + opening, start + closing
+    for first, opening, closing, head in outermost_braces(tokens[start:end]):
+        first, opening, closing = start + first, start + opening, start + closing
         if _declares_class(head):
             found += functions(tokens, opening + 1, closing, True)
         elif "(" in head and not in_directive(tokens, opening):
-            found.append(Function(head, opening, closing, in_class))
+            at = declared_function(tokens, first)
+            found.append(Function(head, text_at(tokens, at), first, at, opening, closing, in_class))
     return found
+
+
+def declared_function(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the name of the function whose declaration continues at index `at`.
+
+    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`,
+    which may be a macro. Returns -1 if there is none before the end of the declaration.
+    """
+    name = -1
+    while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
+        opening = next_code(tokens, end_of_name(tokens, at))
+        if tokens[at].text == "#" and begins_line(tokens, at):
+            at = _directive_end(tokens, at)
+        elif tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
+            name = name if tokens[at].text in ATTRIBUTES else at
+            at = closing_of(tokens, opening) or len(tokens)
+        elif name >= 0 and tokens[at].is_code:
+            return name
+        at += 1
+    return name
+
+
+def kernels_of(tokens: Sequence[Token]) -> set[str]:
+    """Returns the names of the kernels that the source defines or declares."""
+    return {text_at(tokens, declared_function(tokens, i + 1)) for i in places_of(tokens, "__global__")} - {""}
+
+
+def declared_variables(tokens: Sequence[Token], at: int) -> Iterator[int]:
+    """Yields the indices of the names that the declaration around the word at index `at` may give variables."""
+    while at < len(tokens) and tokens[at].text not in (";", "=", "{"):
+        if tokens[at].kind is Kind.WORD and text_at(tokens, next_code(tokens, at + 1)) in ("[", ";", ",", "=", "{"):
+            yield at
+        at += 1
 
 
 def _declares_class(head: Sequence[str]) -> bool:
@@ -251,26 +342,39 @@ def brackets_after(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
     return None if closing is None else (opening, closing)
 
 
-def opening_of(tokens: Sequence[Token], at: int) -> int | None:
-    """Returns the index of the `(`, `[` or `{` of the closing bracket at index `at`; None if there is none."""
+def brackets_around(tokens: Sequence[Token], at: int) -> Iterator[int]:
+    """Yields the index of each `(`, `[` or `{` whose brackets are around the token at index `at`, the innermost first.
+
+    The first of them is the partner of a closing bracket at index `at`.
+    """
     depth = 0
-    for i in range(at, -1, -1):
+    for i in range(at - 1, -1, -1):
         text = tokens[i].text
         if text in CLOSING:
             depth += 1
         elif text in OPENING:
-            depth -= 1
             if not depth:
-                return i
-    return None
+                yield i
+            depth = max(depth - 1, 0)
+
+
+def statement_start(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index behind the last `;`, `{` or `}` before the token at index `at`."""
+    while at and tokens[at - 1].text not in (";", "{", "}"):
+        at -= 1
+    return at
 
 
 def in_directive(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
-    start = at
-    while start and not _ends_line(tokens[start - 1]):
-        start -= 1
-    return text_at(tokens, next_code(tokens, start)) == "#"
+    return text_at(tokens, first_on_line(tokens, at)) == "#"
+
+
+def first_on_line(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the first code on the line of the token at index `at`, which a backslash may continue."""
+    while at and not _ends_line(tokens[at - 1]):
+        at -= 1
+    return next_code(tokens, at)
 
 
 def argument_end(tokens: Sequence[Token], start: int) -> int:
@@ -291,6 +395,21 @@ def argument_end(tokens: Sequence[Token], start: int) -> int:
             end = template_end(tokens, i)
         i = (i if end is None else end) + 1
     return i
+
+
+def arguments_in(tokens: Sequence[Token], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yields the indices where each argument begins and ends, of a call's arguments from `start` to before `end`."""
+    while next_code(tokens, start) < end:
+        last = argument_end(tokens, start)
+        yield start, last
+        start = last + 1
+
+
+def end_of_name(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index behind the name at index `at` and its template arguments, if it has any."""
+    opening = next_code(tokens, at + 1)
+    end = template_end(tokens, opening) if text_at(tokens, opening) == "<" else None
+    return at + 1 if end is None else end + 1
 
 
 def template_end(tokens: Sequence[Token], at: int) -> int | None:

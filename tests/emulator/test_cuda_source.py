@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_on_cpu.emulator.tokens import Kind, code_only, joined, line_of, start_of_line, tokenize
+from cuda_on_cpu.compile.cuda_source import (
+    Kind,
+    code_only,
+    edited,
+    functions,
+    includes,
+    joined,
+    line_of,
+    start_of_line,
+    tokenize,
+)
 
 SOURCES = st.text(alphabet="abuR1'.e+\n\\/*\"()<>:-; \t", max_size=80)
 
@@ -61,3 +71,23 @@ def test_a_line_is_counted_through_comments_and_literals():
     assert line_of(tokens, tokens.index(tokenize("a")[0])) == 2
     assert line_of(tokens, tokens.index(tokenize("b")[0])) == 4
     assert joined(tokens[start_of_line(tokens, 3) :]).startswith('R"(3')
+
+
+def test_an_include_in_a_comment_or_behind_code_is_none():
+    source = '# include <a/b.h> // c\n// #include "d.h"\nint e; #include "f.h"\n#include "g.h"'
+    assert [each.header for each in includes(tokenize(source))] == ["<a/b.h>", '"g.h"']
+
+
+def test_edits_of_one_place_keep_their_order_and_one_within_another_is_left_out():
+    edits = [(4, 5, "d"), (2, 2, "1 "), (2, 2, "2 "), (0, 3, "f(c)"), (1, 2, "lost")]
+    assert joined(edited(tokenize("a+b;e"), edits)) == "f(c);d"
+    assert joined(edited(tokenize("a+b;e"), edits[:3])) == "a+1 2 b;d"
+
+
+@pytest.mark.parametrize("head", [
+    "__global__ void __launch_bounds__(N) k(int n)", "template <> __global__ void k<float>(float* x)",
+    "BOUNDS(128) __launch_bounds__(4) k(Tile<int, 2> t)", "void space::k(int n) noexcept(true)",
+])  # fmt: skip
+def test_a_function_has_the_name_before_its_parameters(head):
+    (function,) = functions(tokenize(f"int before;\n{head} {{ g(1); }}"))
+    assert function.name == "k"
