@@ -163,14 +163,19 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
     shared = [f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags()]
     needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
     search = host_compiler.torch_folder_flags()
+    # A variable `step` of a GPU has internal linkage on the host. Here, references to names that are not mangled end in
+    # this library, else they would find the `step` of libc.
+    names = folder / "interposed.list"
+    names.write_text("{ _Z*; };\n")
+    own_names = [f"-Wl,--dynamic-list={names.name}"]
     try:
         # As in torch's builds, the last -o counts, not one among the candidate's own flags.
-        host_compiler.run(["-shared", *objects, *needed, *search, *own, "-o", f"{sources.name}.so"], folder)
+        host_compiler.run(["-shared", *objects, *needed, *own_names, *search, *own, "-o", f"{sources.name}.so"], folder)
     except BuildFailed as failure:
         # The candidate's own flags name the missing library, so other headers of torch cannot help.
         failure.final = any(flag in own for flag in _MISSING_LIBRARY.findall(failure.log))
         raise
-    for name in objects:
+    for name in (*objects, names.name):
         (folder / name).unlink()
 
 

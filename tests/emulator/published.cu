@@ -525,3 +525,14 @@ std::vector<int64_t> asked_by_helpers() {
     const int64_t enabled = cudaDeviceEnablePeerAccess(1, 0), last = cudaGetLastError();
     return {mode == cudaComputeModeDefault, clock > 0, bus == p.memoryBusWidth, can, enabled, last};
 }
+
+// Variables that are named as functions of libc and libm.
+__device__ int step = 3;
+__constant__ int pow10 = 10;
+namespace mine { __managed__ int advance = 100; }
+__global__ void add_named(int* out) { *out = atomicAdd(&step, 1) + pow10 + mine::advance; }
+torch::Tensor named_as_in_libc() {
+    auto out = torch::zeros({}, torch::dtype(torch::kInt32).device(torch::kCUDA));
+    for (int i = 0; i < 2; ++i) add_named<<<1, 1>>>(out.data_ptr<int>());
+    return out;
+}

@@ -301,3 +301,8 @@ def test_the_host_may_wait_for_a_function_that_it_puts_into_a_stream(as_callback
     for _ in range(3):
         assert ops().sees_callback(as_callback)
         torch.cuda.synchronize()
+
+
+@emulated
+def test_a_variable_of_the_device_may_have_the_name_of_a_function_of_libc():
+    assert ops().named_as_in_libc().item() == 4 + 10 + 100
