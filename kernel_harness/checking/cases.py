@@ -23,7 +23,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.problem.distributions import OWN, SMALL, SPARSE
+from kernel_harness.problem.distributions import NEGATIVE, OWN, POSITIVE, SMALL, SPARSE
 from kernel_harness.problem.errors import ProblemError, place_of
 from kernel_harness.problem.known import known
 from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, STRETCH
@@ -33,6 +33,8 @@ __all__ = ["Case", "Reference", "plan"]
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled", SMALL)
+# The operators for which a distribution of numbers of one sign is tried.
+_SEARCHES = {NEGATIVE: operators.MAXIMA, POSITIVE: operators.MINIMA}
 # The share of a GPU's memory that the inputs of cases may take between their uses, and that their answers may take.
 _KEPT_SHARE = 1 / 32
 # The elements of an output that show whether a few inputs decide the whole answer.
@@ -123,11 +125,10 @@ class Reference(ReferenceRuns):
 
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
         function uses inputs of another seed than the case's. It also returns False if the reference raises an exception
-        or an output has no elements, and for a variation that changes no input. For sparse inputs it returns False
-        unless a trial at this shape has shown that the reference sums up many numbers (`_MANY`). For OUTLIERS and
-        STRETCH it returns False unless these change most of the answer (`_deciding`). What an earlier run has found at
-        the timed shape holds (`known`). Raises torch.OutOfMemoryError if the device has too little memory,
-        EnvironmentLacking if the host has.
+        or an output has no elements, for a variation that changes no input, and for one that would show nothing here
+        (`_decided_by_zeros`, `_decided_by_signs`, `_deciding`). What an earlier run has found at the timed shape holds
+        (`known`). Raises torch.OutOfMemoryError if the device has too little memory, and EnvironmentLacking if the host
+        has.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
@@ -149,11 +150,10 @@ class Reference(ReferenceRuns):
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), derived_seed(case.seed, "a trial")
-        if case.inputs_from == SPARSE:
-            if self.sums_up(problem) is None:
-                self.tried(problem, seed)
-            if not self.sums_up(problem):
-                return False
+        if case.inputs_from == SPARSE and not self._decided_by_zeros(case, problem, seed):
+            return False
+        if case.inputs_from in _SEARCHES and not self._decided_by_signs(case, problem, seed):
+            return False
         if case.inputs_from in (OUTLIERS, STRETCH) and case.inputs_from not in self._deciding(problem, seed):
             return False
         if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states_stress):
@@ -162,6 +162,27 @@ class Reference(ReferenceRuns):
                 return False
             del own, varied  # the trial may need the memory
         return all(o.numel() > 0 and all_finite(o) for o in self.tried(problem, seed, case.inputs_from))
+
+    def _decided_by_zeros(self, case: Case, problem: Problem, seed: int) -> bool:
+        """Returns whether zeros may show a mistake: which numbers a long sum leaves out, or what zeros are taken for.
+
+        The latter is tried for a model without parameters, whose operators get the zeros: at a drawn shape, which is
+        small, and on the CPU.
+        """
+        if not problem.parameters and (case.drawn or self.device == "cpu"):
+            return True
+        if self.sums_up(problem) is None:
+            self.tried(problem, seed)
+        return bool(self.sums_up(problem))
+
+    def _decided_by_signs(self, case: Case, problem: Problem, seed: int) -> bool:
+        """Returns whether inputs of one sign may show a mistake: at which number a search for an extremum starts.
+
+        The outputs of a layer with weights have both signs whatever the inputs are.
+        """
+        if problem.states_stress or problem.parameters:
+            return problem.states_stress
+        return self.calls(problem, self.drawn(problem, seed), _SEARCHES[case.inputs_from])
 
     def _deciding(self, problem: Problem, seed: int) -> Collection[str]:
         """Returns those of OUTLIERS and STRETCH that change at least half of all outputs, as in a sum of all inputs.

@@ -20,6 +20,11 @@ EXPONENTIALS = re.compile(
 COMPOSITES = re.compile(EXPONENTIALS.pattern[:-1] + "|norm|erf|var|std|mean|sqrt|div|pow|log)")
 """The names of operators that a kernel may compute as several, each of which rounds its result."""
 
+_SEARCHES = "(sort|topk|kthvalue|median|quantile)"
+MAXIMA = re.compile(f".*((?<!soft|amp_)max(?!imum)|{_SEARCHES})")
+MINIMA = re.compile(f".*((?<!soft|amp_)min(?!imum)|{_SEARCHES})")
+"""The names of operators that search for the largest or the smallest number along a dimension."""
+
 
 class Seen(DispatchMode):
     """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""

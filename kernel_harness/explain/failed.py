@@ -22,6 +22,7 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import across_cases, overflow, registers, unread
+from kernel_harness.problem.distributions import NEGATIVE, POSITIVE
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
@@ -35,6 +36,16 @@ _DIFFERING = (
     "Parameters differ from the reference's: no tensor in the model's state dict has the values of {}. Draw them by "
     "the same calls in the same order, for example by the same torch.nn layers."
 )
+_START = {
+    NEGATIVE: Pattern(
+        "All numbers of the inputs are below zero in this case. With both signs, the output was right.",
+        "start the search for a maximum at the first number or at -INFINITY; FLT_MIN is the least number above zero",
+    ),
+    POSITIVE: Pattern(
+        "All numbers of the inputs are above 1 in this case. With smaller ones, the output was right.",
+        "start the search for a minimum at the first number or at INFINITY",
+    ),
+}
 _MOST_NAMES = 5
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
@@ -86,6 +97,8 @@ def _on_mistake(trial: Trial) -> list[Remark]:
         if pattern := hypotheses.find(outputs, expectation, reference, case):
             # With another formula, the verdict itself may say so.
             return [] if pattern.text in wrong.check.detail else [_remark(pattern)]
+        if trial.status is Status.WRONG_VALUES and (pattern := _START.get(case.distribution)):
+            return [_remark(pattern)]
         if wrong.check.advice:
             return []
         little = hypotheses.shows_little(outputs, reference, case)

@@ -19,13 +19,16 @@ SMALL = "small"
 SPARSE = "sparse"
 """The name of the distribution in which most numbers are zero. It shows which numbers a sum of very many leaves out."""
 
+NEGATIVE, POSITIVE = "negative", "positive"
+"""The names of distributions of one sign. They show the number at which a search for a maximum or a minimum starts."""
+
 # Returns the random generator of a device, which is the same at each call.
 GeneratorOf = Callable[[torch.device], torch.Generator]
 
 # The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
 # structure these have (`shifted`).
 VARIATIONS: Mapping[str, Mapping[str, Any]] = {
-    "normal": {}, "scaled": {"log2": 4}, SMALL: {"log2": -4}, SPARSE: {},
+    "normal": {}, "scaled": {"log2": 4}, SMALL: {"log2": -4}, SPARSE: {}, NEGATIVE: {"sign": -1}, POSITIVE: {"sign": 1},
 }  # fmt: skip
 # Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
 _ENDS, _WITHIN = 4, 56
@@ -33,6 +36,8 @@ _ENDS, _WITHIN = 4, 56
 _PART = 1 << 26
 # Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
 _MEAN = 1 / 16
+# The least magnitude of numbers of one sign: a search that starts at 0 or 1 must be far from the right answer.
+_LEAST = 2.0
 
 
 def redrawn(value: Any, distribution: str, parameters: Mapping[str, Any], generator: GeneratorOf) -> Any:
@@ -64,9 +69,10 @@ def shifted(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     """Returns a tensor with the numbers of `value`, changed as `distribution` says.
 
     "normal": the numbers are shifted to mean _MEAN and scaled to standard deviation one, both computed without zeros.
-    "scaled" and "small": these numbers are then multiplied by 2^n, where n is `parameters["log2"]` (4 or -4). Zeros
-    stay zeros and equal numbers stay equal, so a triangular or symmetric matrix remains one: a kernel may rely on that.
-    These three return a tensor without a finite variance above zero as it is. "sparse": most numbers of `value` are
+    "scaled" and "small": these numbers are then multiplied by 2^n, where n is `parameters["log2"]` (4 or -4).
+    "negative" and "positive": these numbers then become s * (_LEAST + |x|), where s is `parameters["sign"]`. Zeros stay
+    zeros and equal numbers stay equal, so a triangular or symmetric matrix remains one: a kernel may rely on that.
+    These five return a tensor without a finite variance above zero as it is. "sparse": most numbers of `value` are
     replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
     different numbers is returned as it is, and so is any other value.
     """
@@ -86,7 +92,10 @@ def shifted(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     factor = 1 / math.sqrt(variance)
     mean -= _MEAN / factor
     factor *= 2.0 ** parameters.get("log2", 0)
-    return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
+    changed = value.sub(mean).mul_(factor)
+    if sign := parameters.get("sign"):
+        changed.abs_().add_(_LEAST).mul_(sign)
+    return changed.masked_fill_(value == 0, 0)
 
 
 def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:

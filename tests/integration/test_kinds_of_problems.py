@@ -126,6 +126,23 @@ def test_a_mean_of_very_many_numbers_leaves_none_out(numbers: str, tmp_path: Pat
     assert [case.rpartition(":")[2] for case in result.settings.cases].count("sparse") == 1
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("x.amax(1)", "x.amax(1).clamp_min(torch.finfo(x.dtype).tiny)"), ("x.amin(1)", "x.amin(1).clamp_max(1)")],
+)
+def test_a_search_that_starts_at_a_number_is_wrong(right: str, wrong: str, tmp_path: Path) -> None:
+    problem = SOURCE.format(init="pass", more="", inputs="torch.rand(64, 300)", forward=f"return {right}")
+    (tmp_path / "p.py").write_text(problem)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.1) as evaluator:
+        results = [
+            evaluator.evaluate(problem.replace(right, forward).replace("Model", "ModelNew", 1))
+            for forward in (right, wrong)
+        ]
+
+    assert [result.status for result in results] == [Status.PASSED, Status.WRONG_VALUES], results[0].reason
+    assert "start the search for a m" in " ".join(remark.advice for remark in results[1].remarks)
+
+
 def checked_alone(source: str, case: str, problem: Problem, folder: Path) -> Result:
     """The result of a candidate that is checked only on the case `case`."""
     file = folder / "kernel.py"

@@ -221,3 +221,37 @@ def test_an_answer_that_is_not_finite_decides_nothing_for_a_variation_only(tmp_p
 
 def test_the_case_with_the_problem_s_own_inputs_is_poisoned(tmp_path: Path) -> None:
     assert [case.distribution for case in plan(problem(tmp_path, "x"), 1) if case.poison] == ["own"]
+
+
+def without_parameters(folder: Path, answer: str, inputs: str = "torch.rand(N)") -> Problem:
+    path = folder / "plain.py"
+    weight = "self.weight = torch.nn.Parameter(torch.randn(4, 4))"
+    path.write_text(SOURCE.replace(weight, "pass").format(answer=answer, inputs=inputs))
+    return load("plain", path)
+
+
+@pytest.mark.parametrize(("answer", "signs"), [
+    ("x.amax(0)", {"negative"}),
+    ("x.argmin(0)", {"positive"}),
+    ("torch.nn.functional.max_pool1d(x[None], 4)", {"negative"}),
+    ("x.sort().values", {"negative", "positive"}),
+    ("x.softmax(0)", set()),
+    ("x.clamp(0.1, 0.5)", set()),
+])  # fmt: skip
+def test_inputs_of_one_sign_show_where_a_search_starts(answer: str, signs: set[str], tmp_path: Path) -> None:
+    of = without_parameters(tmp_path, answer)
+    assert {*named(of)} & {"negative", "positive"} == signs
+    assert not {*named(problem(tmp_path, answer))} & {"negative", "positive"}  # a model with a parameter
+
+
+def test_numbers_of_one_sign_are_far_from_zero_and_zeros_stay(tmp_path: Path) -> None:
+    of = without_parameters(tmp_path, "x", "torch.rand(N).mul_(torch.arange(N) % 3 > 0)")
+    own, low, high = (of.inputs(3, name)[0] for name in ("own", "negative", "positive"))
+    assert torch.equal(low == 0, own == 0) and torch.equal(low, -high)
+    assert high[own != 0].min() >= 2
+
+
+@pytest.mark.parametrize(("answer", "sparse"), [("torch.nn.functional.normalize(x, dim=0)", True), ("x.log()", False)])
+def test_zeros_show_what_a_model_without_parameters_takes_them_for(answer: str, sparse: bool, tmp_path: Path) -> None:
+    assert ("sparse" in named(without_parameters(tmp_path, answer))) is sparse
+    assert "sparse" not in named(problem(tmp_path, answer))
