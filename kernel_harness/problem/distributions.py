@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.problem.lookalikes import is_measured, places_in
+from kernel_harness.problem.lookalikes import is_in_no_order, is_measured, places_in
 
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
@@ -22,6 +22,9 @@ SPARSE = "sparse"
 NEGATIVE, POSITIVE = "negative", "positive"
 """The names of distributions of one sign. They show the number at which a search for a maximum or a minimum starts."""
 
+CROWDED = "crowded"
+"""The name of the distribution in which whole numbers lie in the upper eighth of their range: many of them repeat."""
+
 # Returns the random generator of a device, which is the same at each call.
 GeneratorOf = Callable[[torch.device], torch.Generator]
 
@@ -29,6 +32,7 @@ GeneratorOf = Callable[[torch.device], torch.Generator]
 # structure these have (`shifted`).
 VARIATIONS: Mapping[str, Mapping[str, Any]] = {
     "normal": {}, "scaled": {"log2": 4}, SMALL: {"log2": -4}, SPARSE: {}, NEGATIVE: {"sign": -1}, POSITIVE: {"sign": 1},
+    CROWDED: {},
 }  # fmt: skip
 # Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
 _ENDS, _WITHIN = 4, 56
@@ -36,6 +40,9 @@ _ENDS, _WITHIN = 4, 56
 _PART = 1 << 26
 # Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
 _MEAN = 1 / 16
+# A tensor with at most so many different whole numbers holds classes or flags, which `lookalikes.RARE` changes.
+_FEW_DIFFERENT = 32
+_WHOLE = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 # The least magnitude of numbers of one sign: a search that starts at 0 or 1 must be far from the right answer.
 _LEAST = 2.0
 
@@ -73,9 +80,12 @@ def shifted(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     "negative" and "positive": these numbers then become s * (_LEAST + |x|), where s is `parameters["sign"]`. Zeros stay
     zeros and equal numbers stay equal, so a triangular or symmetric matrix remains one: a kernel may rely on that.
     These five return a tensor without a finite variance above zero as it is. "sparse": most numbers of `value` are
-    replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
+    replaced by zero (`_sparse`). "crowded": whole numbers are replaced by others (`_crowded`); an index stays in range.
+    For each other distribution, a tensor of choices (signs, classes, whole numbers) or of few
     different numbers is returned as it is, and so is any other value.
     """
+    if isinstance(value, torch.Tensor) and distribution == CROWDED:
+        return _crowded(value) if _may_repeat(value) else value
     if not isinstance(value, torch.Tensor) or not is_measured(value):
         return value
     if distribution == SPARSE:
@@ -96,6 +106,20 @@ def shifted(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     if sign := parameters.get("sign"):
         changed.abs_().add_(_LEAST).mul_(sign)
     return changed.masked_fill_(value == 0, 0)
+
+
+def _may_repeat(value: torch.Tensor) -> bool:
+    """Returns whether a tensor holds many different whole numbers, in no order, of which some repeat already."""
+    if value.dtype not in _WHOLE or value.numel() > _PART:
+        return False
+    different = value.unique().numel()
+    return _FEW_DIFFERENT < different < value.numel() and is_in_no_order(value)
+
+
+def _crowded(value: torch.Tensor) -> torch.Tensor:
+    """Returns `value` with each number moved to the upper eighth of the range. Their order and equality stay."""
+    most = value.max().long()
+    return (most - (most - value.long()) // 8).to(value.dtype)
 
 
 def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:

@@ -47,6 +47,12 @@ def is_measured(value: torch.Tensor) -> bool:
     return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())
 
 
+def is_in_no_order(value: torch.Tensor) -> bool:
+    """Returns whether the numbers of a tensor neither ascend nor descend along a dimension, as those of offsets do."""
+    steps = [value.diff(dim=d) for d, size in enumerate(value.shape) if size > 1]
+    return not any(bool((each >= 0).all()) or bool((each <= 0).all()) for each in steps)
+
+
 def _are_choices(value: torch.Tensor) -> bool:
     """Returns whether a tensor holds a few different numbers in no order, so that others of them may replace each.
 
@@ -56,8 +62,7 @@ def _are_choices(value: torch.Tensor) -> bool:
         return False
     if not 1 < _sample(value).unique().numel() <= _MOST_CHOICES or _is_symmetric(value):
         return False
-    steps = [value.diff(dim=d) for d, size in enumerate(value.shape) if size > 1]
-    return not any(bool((each >= 0).all()) or bool((each <= 0).all()) for each in steps)
+    return is_in_no_order(value)
 
 
 def _sample(value: torch.Tensor) -> torch.Tensor:

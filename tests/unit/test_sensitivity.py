@@ -255,3 +255,20 @@ def test_numbers_of_one_sign_are_far_from_zero_and_zeros_stay(tmp_path: Path) ->
 def test_zeros_show_what_a_model_without_parameters_takes_them_for(answer: str, sparse: bool, tmp_path: Path) -> None:
     assert ("sparse" in named(without_parameters(tmp_path, answer))) is sparse
     assert "sparse" not in named(problem(tmp_path, answer))
+
+
+@pytest.mark.parametrize(("inputs", "crowded"), [
+    ("torch.randint(-100, 100, (N,))", True),
+    ("torch.randint(-128, 128, (N,), dtype=torch.int8)", True),
+    ("torch.randperm(N)", False),  # none repeats, so a kernel may rely on that
+    ("torch.randint(0, 100, (N,)).cumsum(0)", False),  # offsets
+    ("torch.randint(0, 10, (N,))", False),  # classes
+    ("torch.rand(N)", False),
+])  # fmt: skip
+def test_whole_numbers_are_crowded_where_they_may_repeat(inputs: str, crowded: bool, tmp_path: Path) -> None:
+    of = without_parameters(tmp_path, "x.sum()", inputs)
+    assert ("crowded" in named(of)) is crowded
+    own, changed = of.inputs(3)[0], of.inputs(3, "crowded")[0]
+    assert torch.equal(own, changed) is not crowded and own.dtype == changed.dtype
+    assert changed.max() == own.max() and changed.min() >= own.min()
+    assert changed[own.argsort()].diff().ge(0).all()  # the order stays
