@@ -377,6 +377,17 @@ def first_on_line(tokens: Sequence[Token], at: int) -> int:
     return next_code(tokens, at)
 
 
+def start_of_body(tokens: Sequence[Token], at: int) -> int:
+    """Returns where the text begins of the macro whose definition has the token at index `at`; 0 if none has."""
+    mark = first_on_line(tokens, at)
+    define = next_code(tokens, mark + 1)
+    if text_at(tokens, mark) != "#" or text_at(tokens, define) != "define":
+        return 0
+    name = next_code(tokens, define + 1)
+    parameters = closing_of(tokens, name + 1) if text_at(tokens, name + 1) == "(" else None
+    return 1 + (name if parameters is None else parameters)
+
+
 def argument_end(tokens: Sequence[Token], start: int) -> int:
     """Returns the index of the comma or closing bracket that ends the argument of a call that starts at index `start`.
 

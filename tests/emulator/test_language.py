@@ -37,7 +37,7 @@ def test_static_arrays_of_every_kind_lie_beside_dynamic_memory():
 
 
 @emulated
-@pytest.mark.parametrize("how", range(7))
+@pytest.mark.parametrize("how", range(11))
 def test_a_launch_may_be_written_in_every_way_cuda_has(how):
     x = torch.randn(64)
     expected = {3: 4 * x, 4: -4 * x}.get(how, x + 3)

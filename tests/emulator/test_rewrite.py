@@ -58,6 +58,42 @@ def test_the_kernel_may_be_a_template_a_qualified_name_or_an_expression(kernel):
 
 
 @pytest.mark.parametrize(
+    "kernel",
+    [
+        "table[i]",
+        "table[n % 4 == 0 ? 2 : 0]",
+        "config.kernel",
+        "this->kernel",
+        "p->g[1]",
+        "select(n)",
+        "select<4>(n)",
+        "space::select(n, m)",
+        "::select(n)",
+        "s.get()",
+        "all()[i].at(j)->kernel",
+        "(*p)[1]",
+        "(*select)(n)",
+        "static_cast<kernel_t>(p)",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "if (x) ", "return ", "x; ", "{ ", "#define LAUNCH(p, n) ", "#define LAUNCH "])
+def test_an_expression_may_select_the_kernel_once_for_all_threads(before, kernel):
+    text = rewrite(f"{before}{kernel}<<<1, 2>>>(x);")
+    name = f"EMULATOR_TEXT({kernel})" if "#" in before else f'"{kernel}"'
+    assert text.startswith(f'{before}::emulator::Configuration(1, 2)("(" {name} ")", [=, emulator_kernel = {kernel}]')
+    assert "{ emulator_kernel(emulator_arguments...); }, x);" in text
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["if (x) ", "if constexpr (x) ", "for (;;) ", "while (f(x)) ", "else ", "(void)", "#define K(k) ", "#define K "],
+)
+def test_what_stands_before_a_bracketed_kernel_is_not_part_of_it(before):
+    text = rewrite(f"{before}(*k)<<<1, 2>>>(x);")
+    assert text.startswith(f"{before}::emulator::Configuration(1, 2)(") and "[=](" in text
+
+
+@pytest.mark.parametrize(
     "text", ["k << <1, 2 >> >(x);", "k<<\n<1, 2>> > (x);", "k << < 1, 2 >>>(x);", "k<<<1, 2>> >(x);"]
 )
 def test_a_space_in_the_brackets_of_a_launch_is_allowed_where_nvcc_allows_it(text):
