@@ -198,7 +198,7 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[
     while i < len(tokens):
         text, closing = tokens[i].text, None
         if text == "#" and in_directive(tokens, i):
-            i = _directive_end(tokens, i)
+            i = directive_end(tokens, i)
             continue
         if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
             closing = closing_of(tokens, i)
@@ -213,7 +213,7 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[
     return found
 
 
-def _directive_end(tokens: Sequence[Token], at: int) -> int:
+def directive_end(tokens: Sequence[Token], at: int) -> int:
     """Returns the index behind the directive that has the token at index `at`."""
     while at < len(tokens) and not _ends_line(tokens[at]):
         at += 1
@@ -302,7 +302,7 @@ def declared_function(tokens: Sequence[Token], at: int) -> int:
     while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
         opening = next_code(tokens, end_of_name(tokens, at))
         if tokens[at].text == "#" and begins_line(tokens, at):
-            at = _directive_end(tokens, at)
+            at = directive_end(tokens, at)
         elif tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
             name = name if tokens[at].text in ATTRIBUTES else at
             at = closing_of(tokens, opening) or len(tokens)

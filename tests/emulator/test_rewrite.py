@@ -286,6 +286,50 @@ def test_outside_of_functions_each_function_that_uses_the_name_gets_a_pointer(ar
     assert "void g(float* s) { s[0] = 1; }\nint none() { return 3; }" in text and "extern __shared__" not in text
 
 
+@pytest.mark.parametrize(
+    ("macro", "use"),
+    [
+        ("SMEM extern __shared__", "SMEM float s[];"),
+        ("SMEM __shared__", "extern SMEM float s[];"),
+        ("SMEM extern \\\n __shared__ __align__(16) // bytes", "SMEM float s[];"),
+        ("SMEM(n) extern __shared__ __align__(n)", "SMEM(sizeof(float4)) float s[];"),
+        ("FLOATS extern __shared__ float", "FLOATS s[];"),
+        ("DYNAMIC(T, name) extern __shared__ T name[]", "DYNAMIC(float, s);"),
+        ("DYNAMIC(T, name) extern __shared__ T name[];", "DYNAMIC(float, s)"),
+        ("DYNAMIC(T, name) extern __shared__ fl ## T name[]", "DYNAMIC(oat, s);"),
+        ("DYNAMIC() extern __shared__ float s[]", "DYNAMIC();"),
+    ],
+)
+def test_a_macro_that_declares_dynamic_shared_memory_is_expanded_where_it_is_used(macro, use):
+    source = f"#define {macro}\nint x;\n#ifdef SMEM\n#endif\nvoid f() {{ {use} }}\n"
+    body = "{extern float s[];}float *s = reinterpret_cast<float *>(::emulator::dynamic_shared);"
+    assert rewrite(source).endswith(f"int x;\n#ifdef SMEM\n#endif\nvoid f() {{ {body} }}\n")
+
+
+def test_a_macro_that_declares_dynamic_shared_memory_may_be_used_outside_of_functions():
+    text = rewrite("#define DYNAMIC(name) extern __shared__ float name[]\nDYNAMIC(s);\nvoid f() { s[0] = 1; }")
+    assert "\nextern float s[];\nvoid f() {float *s = " in text
+
+
+def test_a_use_of_a_macro_over_several_lines_keeps_its_lines():
+    text = rewrite("#define DYNAMIC(T, name) extern __shared__ T name[]\nvoid f() { DYNAMIC(float,\n s); }\nnext();")
+    assert text.split("\n")[3] == "next();"
+
+
+@pytest.mark.parametrize(("name", "printed"), [("s", "s"), ("NAME##_s", "NAME##_s"), ("a ## NAME##_s", "a##NAME##_s")])
+def test_dynamic_shared_memory_of_a_kernel_in_a_macro_becomes_a_pointer(name, printed):
+    text = rewrite(f"#define K(NAME) \\\nvoid NAME() {{ \\\n extern __shared__ float {name}[]; \\\n f(); }}\nK(a)\n")
+    pointer = f"float *{printed} = reinterpret_cast<float *>(::emulator::dynamic_shared);"
+    assert (
+        text == f"#define K(NAME) \\\nvoid NAME() {{ \\\n {{extern float {printed}[];}}{pointer} \\\n f(); }}\nK(a)\n"
+    )
+
+
+def test_a_macro_with_two_definitions_is_not_expanded():
+    source = "#ifdef A\n#define SMEM __shared__\n#else\n#define SMEM\n#endif\nvoid f() { SMEM float s[1]; }"
+    assert rewrite(source) == source
+
+
 def test_a_function_with_c_linkage_is_a_function():
     assert "float *s = " in rewrite('extern "C" __global__ void k() { extern __shared__ float s[]; }')
 
