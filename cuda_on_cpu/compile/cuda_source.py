@@ -54,8 +54,8 @@ _TOKEN = re.compile(
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
 ATTRIBUTES = frozenset({
-    "__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__", "__maxnreg__", "decltype",
-    "noexcept", "requires",
+    "__launch_bounds__", "__attribute__", "__align__", "__builtin_align__", "alignas", "__cluster_dims__",
+    "__maxnreg__", "decltype", "noexcept", "requires",
 })  # fmt: skip
 _BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 

@@ -41,7 +41,7 @@ from cuda_on_cpu.emulator.shared_memory_macros import expansions
 from cuda_on_cpu.emulator.unsupported import marks
 from cuda_on_cpu.emulator.warp_steps import steps
 
-_ALIGNMENT = ("__align__", "alignas", "__attribute__")
+_ALIGNMENT = ("__align__", "__builtin_align__", "alignas", "__attribute__")
 # The functions of CUDA that take a kernel, and the index of this argument.
 _TAKES_KERNEL = {
     "cudaFuncSetAttribute": 0, "cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "cudaLaunchKernelEx": 1,

@@ -99,7 +99,7 @@ CALLS = {
 DEVICE_FUNCTIONS = {
     "using Ranks = cub::BlockRadixRank<32, 4, false>;": "BlockRadixRank",
     "cub::Traits<float>::UnsignedBits bits;": "Traits",
-    "out[0] = __vimax3_s32(1, 2, 3);": "__vimax3_s32",
+    "out[0] = __vnegss2(1);": "__vnegss2",
 }
 # The rewriting does not know where these begin.
 CLUSTERS = ["#define PAIRS __cluster_dims__(2, 1, 1)", "__global__ void PAIRS first(int* out) { *out = 1; }"]

@@ -263,6 +263,7 @@ def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
         ("__shared__ extern float s[];", "float *s = "),
         ("extern __shared__ __align__(16) float s[];", "float *s = "),
         ("extern __shared__ alignas(sizeof(float4)) float s[];", "float *s = "),
+        ("extern __shared__ __builtin_align__(16) float s[];", "float *s = "),
         ("extern __shared__ float s[][33];", "float (*s)[33] = reinterpret_cast<float (*)[33]>("),
         ("extern  __shared__\tint\ts [ ] ;", "int *s = "),
         ("extern volatile __shared__ int s[];", "volatile int *s = "),
