@@ -4,6 +4,12 @@
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
 #include <cub/cub.cuh>
+#include <cuda/cmath>
+#include <cuda/std/array>
+#include <cuda/std/bit>
+#include <cuda/std/numeric>
+#include <cuda/std/optional>
+#include <cuda/std/span>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math_constants.h>
@@ -628,4 +634,22 @@ torch::Tensor ptx_product_of_registers(torch::Tensor a, torch::Tensor b) {
     else ptx_tf32_kernel<<<1, 32>>>(a.data_ptr<float>(), b.data_ptr<float>(), d.data_ptr<float>());
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return d;
+}
+
+// ------------------------------------------------------------------------------------------- standard library
+
+static_assert(cuda::ceil_div(7u, 2) == 4 && cuda::ceil_div(2147483647, 2) == 1 << 30 && cuda::ceil_div(0, 5) == 0);
+static_assert(cuda::round_up(7, 4) == 8 && cuda::round_down(7, 4) == 4 && cuda::round_up(8, 4) == 8);
+static_assert(cuda::next_power_of_two(5) == 8 && cuda::prev_power_of_two(5) == 4 && cuda::is_power_of_two(4));
+static_assert(cuda::ilog2(9) == 3);
+
+torch::Tensor sum_of_span(torch::Tensor x) {
+    auto out = torch::zeros({1}, x.options());
+    const cuda::std::span<const float> all(x.data_ptr<float>(), x.numel());
+    float* sum = out.data_ptr<float>();
+    for_each(1, [=] __device__(int64_t) {
+        const cuda::std::optional<float> total = cuda::std::accumulate(all.begin(), all.end(), 0.0f);
+        *sum = cuda::std::bit_cast<float>(cuda::std::bit_cast<int>(*total));
+    });
+    return out;
 }

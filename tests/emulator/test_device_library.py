@@ -553,3 +553,8 @@ def test_tensor_cores_multiply_tf32_and_int8():
     assert torch.equal(library().ptx_product_of_registers(a.cuda(), b.cuda()).cpu(), a @ b.T)
     a, b = (torch.randint(-128, 128, (rows, 32), dtype=torch.int8) for rows in (16, 8))
     assert torch.equal(library().ptx_product_of_registers(a.cuda(), b.cuda()).cpu(), a.int() @ b.int().T)
+
+
+@emulated
+def test_containers_of_cuda_s_standard_library_work_in_kernels():
+    assert library().sum_of_span(torch.arange(10.0).cuda()).item() == 45
