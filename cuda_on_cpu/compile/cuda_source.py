@@ -54,8 +54,8 @@ _TOKEN = re.compile(
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
 ATTRIBUTES = frozenset({
-    "__launch_bounds__", "__attribute__", "__align__", "alignas", "__cluster_dims__", "__maxnreg__", "decltype",
-    "noexcept", "requires",
+    "__launch_bounds__", "__attribute__", "__align__", "__builtin_align__", "alignas", "__cluster_dims__",
+    "__maxnreg__", "decltype", "noexcept", "requires",
 })  # fmt: skip
 _BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 
@@ -198,7 +198,7 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[
     while i < len(tokens):
         text, closing = tokens[i].text, None
         if text == "#" and in_directive(tokens, i):
-            i = _directive_end(tokens, i)
+            i = directive_end(tokens, i)
             continue
         if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
             closing = closing_of(tokens, i)
@@ -213,7 +213,7 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, int, list[
     return found
 
 
-def _directive_end(tokens: Sequence[Token], at: int) -> int:
+def directive_end(tokens: Sequence[Token], at: int) -> int:
     """Returns the index behind the directive that has the token at index `at`."""
     while at < len(tokens) and not _ends_line(tokens[at]):
         at += 1
@@ -302,7 +302,7 @@ def declared_function(tokens: Sequence[Token], at: int) -> int:
     while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
         opening = next_code(tokens, end_of_name(tokens, at))
         if tokens[at].text == "#" and begins_line(tokens, at):
-            at = _directive_end(tokens, at)
+            at = directive_end(tokens, at)
         elif tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
             name = name if tokens[at].text in ATTRIBUTES else at
             at = closing_of(tokens, opening) or len(tokens)
@@ -375,6 +375,17 @@ def first_on_line(tokens: Sequence[Token], at: int) -> int:
     while at and not _ends_line(tokens[at - 1]):
         at -= 1
     return next_code(tokens, at)
+
+
+def start_of_body(tokens: Sequence[Token], at: int) -> int:
+    """Returns where the text begins of the macro whose definition has the token at index `at`; 0 if none has."""
+    mark = first_on_line(tokens, at)
+    define = next_code(tokens, mark + 1)
+    if text_at(tokens, mark) != "#" or text_at(tokens, define) != "define":
+        return 0
+    name = next_code(tokens, define + 1)
+    parameters = closing_of(tokens, name + 1) if text_at(tokens, name + 1) == "(" else None
+    return 1 + (name if parameters is None else parameters)
 
 
 def argument_end(tokens: Sequence[Token], start: int) -> int:

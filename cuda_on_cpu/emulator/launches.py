@@ -21,11 +21,13 @@ from cuda_on_cpu.compile.cuda_source import (
     on_one_line,
     places_of,
     previous_code,
+    start_of_body,
     text_at,
 )
 
 _ZERO = re.compile(r"NULL|0(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
 _BEFORE_STATEMENT = ("return", "else", "do")  # `return ::kernel<<<...>>>(...)`: not a part of the kernel's name
+_BEFORE_CONDITION = ("if", "constexpr", "for", "while", "switch")  # `if (c) (*kernel)<<<...>>>(...)`: no call of `(c)`
 
 
 class MalformedLaunch(ValueError):
@@ -64,10 +66,14 @@ def launches(tokens: Sequence[Token], kernels: set[str]) -> Iterator[Edit]:
         kernel = tokens[start:at]
         called = on_one_line(kernel)
         name = _name(called, in_macro=in_directive(tokens, at))
-        if sets_attributes and sum(token.is_code for token in kernel) == 1 and called not in kernels:
+        selected = _selects(tokens, start, at)
+        if selected or (sets_attributes and sum(token.is_code for token in kernel) == 1 and called not in kernels):
             name = f'"(" {name} ")"'  # brackets mark a variable, which may hold any kernel
+        # A kernel that an expression selects is selected once, not by each thread.
+        captured = f"=, emulator_kernel = {called}" if selected else "="
         parameters, passed, initializers = _passed(tokens, opening + 1, end)
-        between = f")({line_breaks(tokens[close:opening])}{name}, [=]({parameters}) {{ {called}({passed}); }}"
+        call = f"{'emulator_kernel' if selected else called}({passed});"
+        between = f")({line_breaks(tokens[close:opening])}{name}, [{captured}]({parameters}) {{ {call} }}"
         comma = ", " if next_code(tokens, opening + 1) < end else ""
         yield start, at + 1, f"::emulator::Configuration({line_breaks(kernel)}"
         yield close, opening + 1, between + comma
@@ -133,37 +139,62 @@ def _launch_parts(tokens: Sequence[Token], at: int) -> tuple[int, int, int]:
 def _kernel_start(tokens: Sequence[Token], at: int) -> int | None:
     """Returns the index of the first token of the kernel expression that ends before the `<<<` at index `at`.
 
-    Returns None if the token before the `<<<` is no name and no bracket. Raises MalformedLaunch if a bracket has no
-    partner.
+    The expression is a name or in brackets, or it selects a kernel: `table[i]`, `config->kernel`, `select(n)`. Returns
+    None if the token before the `<<<` is no name and no bracket. Raises MalformedLaunch if a bracket has no partner.
     """
-    i = at
+    i, first = at, start_of_body(tokens, at)
     while True:
         i = previous_code(tokens, i)
         text = text_at(tokens, i)
         if text == ">":
             i = _angle_opening(tokens, i)
             continue
-        if text == ")":
-            return _round_opening(tokens, i)
+        if text in (")", "]"):
+            i = _opening(tokens, i)
+            if previous_code(tokens, i) < first or not _is_behind_operand(tokens, i):
+                return i
+            continue
         if i < 0 or tokens[i].kind not in (Kind.WORD, Kind.NUMBER):
             return None
         before = previous_code(tokens, i)
         if text_at(tokens, before) == text_at(tokens, before - 1) == "#":  # a name that a macro pastes: `a##type##b`
             i = before - 1
             continue
+        if text_at(tokens, before) in (".", "->"):
+            i = before
+            continue
         if text_at(tokens, before) != "::":
             return i
         qualifier = previous_code(tokens, before)
         word = text_at(tokens, qualifier)
-        if word != ">" and (qualifier < 0 or tokens[qualifier].kind is not Kind.WORD or word in _BEFORE_STATEMENT):
+        if word != ">" and (qualifier < first or tokens[qualifier].kind is not Kind.WORD or word in _BEFORE_STATEMENT):
             return before
         i = before
 
 
-def _round_opening(tokens: Sequence[Token], at: int) -> int:
+def _is_behind_operand(tokens: Sequence[Token], opening: int) -> bool:
+    """Returns whether the bracket at index `opening` calls or indexes the expression before it: `f(n)`, `a[i]`."""
+    before = previous_code(tokens, opening)
+    text = text_at(tokens, before)
+    if text == ")":
+        outer = _opening(tokens, before)
+        is_cast = [token.text for token in tokens[outer + 1 : before] if token.is_code] == ["void"]
+        return not is_cast and text_at(tokens, previous_code(tokens, outer)) not in _BEFORE_CONDITION
+    return text in ("]", ">") or (tokens[before].kind is Kind.WORD and text not in _BEFORE_STATEMENT)
+
+
+def _selects(tokens: Sequence[Token], start: int, at: int) -> bool:
+    """Returns whether the kernel expression from the index `start` to before `at` indexes, calls or names a member."""
+    last = previous_code(tokens, at)
+    if text_at(tokens, last) in (")", "]"):
+        return _opening(tokens, last) != start
+    return text_at(tokens, previous_code(tokens, last)) in (".", "->")
+
+
+def _opening(tokens: Sequence[Token], at: int) -> int:
     opening = next(brackets_around(tokens, at), None)
     if opening is None:
-        raise MalformedLaunch(line_of(tokens, at), "this ')' has no matching '('")
+        raise MalformedLaunch(line_of(tokens, at), f"this '{tokens[at].text}' has no matching opening bracket")
     return opening
 
 
@@ -176,7 +207,7 @@ def _angle_opening(tokens: Sequence[Token], at: int) -> int:
     while i >= 0:
         text = tokens[i].text
         if text == ")":
-            i = _round_opening(tokens, i)
+            i = _opening(tokens, i)
         elif text == ">":
             depth += 1
         elif text == "<":

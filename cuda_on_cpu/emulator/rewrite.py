@@ -17,9 +17,11 @@ from cuda_on_cpu.compile.cuda_source import (
     arguments_in,
     begins_line,
     brackets_after,
+    directive_end,
     edited,
     end_of_name,
     functions,
+    in_directive,
     joined,
     kernels_of,
     line_breaks,
@@ -35,10 +37,11 @@ from cuda_on_cpu.compile.cuda_source import (
 from cuda_on_cpu.emulator.launch_bounds import checks
 from cuda_on_cpu.emulator.launches import joined_launches, launches
 from cuda_on_cpu.emulator.nvcc_rules import refusals
+from cuda_on_cpu.emulator.shared_memory_macros import expansions
 from cuda_on_cpu.emulator.unsupported import marks
 from cuda_on_cpu.emulator.warp_steps import steps
 
-_ALIGNMENT = ("__align__", "alignas", "__attribute__")
+_ALIGNMENT = ("__align__", "__builtin_align__", "alignas", "__attribute__")
 # The functions of CUDA that take a kernel, and the index of this argument.
 _TAKES_KERNEL = {
     "cudaFuncSetAttribute": 0, "cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "cudaLaunchKernelEx": 1,
@@ -56,7 +59,8 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     kernel launch with an unmatched bracket, or without `(...)` for its arguments.
     """
     tokens: Sequence[Token] = tokenize(source)
-    for edits in (joined_launches, partial(refusals, flags=flags), marks, checks, steps, _dynamic_shared, *_FORMS):
+    passes = (expansions, joined_launches, partial(refusals, flags=flags), marks, checks, steps, _dynamic_shared)
+    for edits in (*passes, *_FORMS):
         tokens = edited(tokens, edits(tokens))
     kernels = kernels_of(tokens)
     for edits_of_calls in (_passed_kernels, _cast_kernels, launches):
@@ -79,7 +83,8 @@ def _dynamic_shared(tokens: Sequence[Token]) -> Iterator[Edit]:
             value = "*::emulator::dynamic_shared" if cast.endswith("&") else "::emulator::dynamic_shared"
             text = f"{pointer} = reinterpret_cast<{cast}>({value});"
             again = f"{{extern {array};}}"  # g++, too, refuses another type for an array of this name
-            outside = not any(at < start < closing for _, at, closing, _ in outermost_braces(tokens))
+            in_braces = any(at < start < closing for _, at, closing, _ in outermost_braces(tokens))
+            outside = not in_braces and not in_directive(tokens, start)  # a macro with braces may be a whole function
             if outside:
                 yield from _declared_in_functions(tokens, end, name, text)
             yield start, end + 1, again[1:-1] + breaks if outside else again + text + breaks
@@ -107,7 +112,7 @@ def _dynamic_shared_end(tokens: Sequence[Token], start: int) -> int | None:
         return None
     if text_at(tokens, previous_code(tokens, start)) == "__shared__":  # the declaration starts one word earlier
         return None
-    for i in range(start + 1, len(tokens)):
+    for i in range(start + 1, directive_end(tokens, start) if in_directive(tokens, start) else len(tokens)):
         text = tokens[i].text
         if text in ("{", "}"):
             return None
@@ -143,11 +148,14 @@ def _pointer_to(declaration: Sequence[Token]) -> tuple[str, str, str, str] | Non
         return (texts[-1], f"{type_} &{texts[-1]}", f"{type_} &", f"{type_} {texts[-1]}") if simple else None
     bracket = texts.index("[")
     named = bracket > 0 and kept[code[bracket - 1]].kind is Kind.WORD
+    first = bracket - 1
+    while texts[max(first - 2, 0) : first] == ["#", "#"]:  # a name that a macro pastes: `a##b`
+        first -= 3
     further = texts[bracket + 2 :]  # further dimensions, such as `[33]`
     if not named or texts[bracket + 1 : bracket + 2] != ["]"] or further[:1] not in ([], ["["]):
         return None
-    name = texts[bracket - 1]
-    element = on_one_line(kept[: code[bracket - 1]])
+    name = "".join(texts[first:bracket])
+    element = on_one_line(kept[: code[first]])
     rest = on_one_line(kept[code[bracket + 1] + 1 :])
     array = f"{element} {name}[]{rest}"
     if rest:

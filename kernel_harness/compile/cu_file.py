@@ -9,10 +9,16 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from cuda_on_cpu.compile.cuda_source import code_only, on_one_line, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed
 
-_RETURNED = r"(?:(?:torch|at)::Tensor|std::(?:tuple|pair|vector)\s*<[^;{}()]*>)"
-_FORWARD = re.compile(rf"^[ \t]*({_RETURNED}\s+forward\s*\(([^()]*)\))\s*\{{", re.MULTILINE)
+_RETURNED = r"(?:(?:(?:torch|at)::)?Tensor|std::(?:tuple|pair|vector)\s*<[^;{}()]*>)"
+_PARAMETERS = r"\s+forward\s*\(([^()]*)\)"
+_FORWARD = re.compile(
+    rf"(?:^|[;}}])[ \t]*({_RETURNED}{_PARAMETERS}|auto{_PARAMETERS}\s*->\s*{_RETURNED})\s*\{{", re.MULTILINE
+)
+_TENSOR = re.compile(r"(?<![\w:])Tensor\b")
+_NAMES_TENSOR = re.compile(r"\busing\s+(?:namespace\s+(?:torch|at)|(?:Tensor\s*=\s*)?(?:torch|at)::Tensor)\s*;")
 # The definition of a function: what stands before its name, the name, and the parameters. None of it is in a comment.
 _FUNCTION = re.compile(r"^[ \t]*(\w[^\n;{}()#/]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _ON_DEVICE = re.compile(r"__(?:global|device)__[^;{}]*$")
@@ -40,14 +46,19 @@ class Forward:
 def forward_of(source: str) -> Forward | None:
     """Returns the first definition of `torch::Tensor forward(...)`, or with `at::Tensor`, in the text of a `.cu` file.
 
-    It may also return a `std::tuple`, `std::pair` or `std::vector` of tensors. Returns None if there is no such
-    definition.
+    It may also return a `std::tuple`, `std::pair` or `std::vector` of tensors, behind its parameters, too: `auto
+    forward(...) -> torch::Tensor`. With `using torch::Tensor;` in the file, `Tensor` is `torch::Tensor`. Returns None
+    if there is no such definition.
     """
-    found = _FORWARD.search(source)
-    if not found:
-        return None
-    line = source.count("\n", 0, found.start(1)) + 1
-    return Forward(" ".join(found[1].split()), line, tuple(_parameters(found[2])))
+    code = code_only(source)
+    for found in _FORWARD.finditer(code):
+        declaration = on_one_line(tokenize(source[slice(*found.span(1))]))
+        if _NAMES_TENSOR.search(code):  # the declaration is compiled in a file of its own
+            declaration = _TENSOR.sub("torch::Tensor", declaration)
+        if not _TENSOR.search(declaration):
+            line = source.count("\n", 0, found.start(1)) + 1
+            return Forward(declaration, line, tuple(_parameters(found[2] or found[3] or "")))
+    return None
 
 
 def _parameters(text: str) -> list[str]:

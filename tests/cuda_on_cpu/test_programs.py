@@ -147,10 +147,10 @@ def test_an_error_in_a_source_names_the_line_of_the_script(tmp_path: Path) -> No
 
 
 def test_cuda_that_cannot_be_emulated_is_named_with_its_line(tmp_path: Path) -> None:
-    text = SCRIPT.replace("2 * x[i];", "2 * x[i]; __vimax3_s32(1, 2, 3);")
+    text = SCRIPT.replace("2 * x[i];", "2 * x[i]; __vnegss2(1);")
     done = run(written(tmp_path, script__py=text), "script.py")
 
-    assert "script.py:8: the emulation cannot run __vimax3_s32" in done.stderr
+    assert "script.py:8: the emulation cannot run __vnegss2" in done.stderr
 
 
 @pytest.mark.slow
@@ -226,7 +226,7 @@ def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_load_names_the_line_of_what_cannot_be_emulated(tmp_path: Path) -> None:
     folder = written(tmp_path, script__py=LOAD)
     for name, text in FILES.items():
-        (folder / name).write_text(text.replace("__syncthreads();", "__vimax3_s32(1, 2, 3);"))
+        (folder / name).write_text(text.replace("__syncthreads();", "__vnegss2(1);"))
     done = run(folder, "script.py")
 
-    assert f"ExtensionNotBuilt: {folder}/shift.cuh:7: the emulation cannot run __vimax3_s32." in done.stderr
+    assert f"ExtensionNotBuilt: {folder}/shift.cuh:7: the emulation cannot run __vnegss2." in done.stderr

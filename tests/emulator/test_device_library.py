@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from types import ModuleType
 
@@ -207,7 +207,49 @@ def dot(a: int, b: int, signed: bool) -> int:
     return sum(x * y for x, y in zip(*parts, strict=True))
 
 
+def dpx(function: Callable[..., int], kind: str) -> Callable[[int, int, int], int]:
+    """What a function of DPX does with numbers of 32 bits, or with each half of its words, for a kind as `s16x2_relu`.
+
+    `function` gets a function that wraps a number to the type of its kind, and the numbers.
+    """
+    bits, signed = 32 if "32" in kind else 16, kind.startswith("s")
+
+    def wrapped(x: int) -> int:
+        x &= 2**bits - 1
+        return x - 2**bits if signed and x >> bits - 1 else x
+
+    def exact(*words: int) -> int:
+        out = 0
+        for at in range(0, 32, bits):
+            value = function(wrapped, *(wrapped(word >> at) for word in words))
+            out |= (max(value, 0) if "relu" in kind else value) % 2**bits << at
+        return wrapped(out) if bits == 32 else out
+
+    return exact
+
+
+def choice(of: Callable[..., int], kind: str) -> Callable[[int, int, int], int]:
+    """What `__vibmax` and `__vibmin` do: the word, and behind it a bit for each number that says if it is the first."""
+    word = dpx(lambda wrapped, a, b, c: of(a, b), kind)
+    first = dpx(lambda wrapped, a, b, c: of(a, b) == a, kind)
+    if "32" in kind:
+        return lambda a, b, c: 2 * word(a, b, c) + first(a, b, c)
+    return lambda a, b, c: 4 * word(a, b, c) + (first(a, b, c) >> 16) * 2 + first(a, b, c) % 2
+
+
+DPX = {
+    "__viaddmax": lambda wrapped, a, b, c: max(wrapped(a + b), c),
+    "__viaddmin": lambda wrapped, a, b, c: min(wrapped(a + b), c),
+    "__vimax3": lambda wrapped, a, b, c: max(a, b, c),
+    "__vimin3": lambda wrapped, a, b, c: min(a, b, c),
+}
+KINDS = ("s32", "u32", "s16x2", "u16x2")
+RELU = ("s32_relu", "s16x2_relu")
 INTEGERS = {
+    **{f"{name}_{kind}": dpx(function, kind) for name, function in DPX.items() for kind in KINDS + RELU},
+    **{f"__vimax_{kind}": dpx(lambda wrapped, a, b, c: max(a, b), kind) for kind in RELU},
+    **{f"__vimin_{kind}": dpx(lambda wrapped, a, b, c: min(a, b), kind) for kind in RELU},
+    **{f"__vib{of.__name__}_{kind}": choice(of, kind) for of in (max, min) for kind in KINDS},
     "popc": lambda a, b, c: u32(a).bit_count(), "popcll": lambda a, b, c: u64(a).bit_count(),
     "clz": lambda a, b, c: 32 - u32(a).bit_length(), "clzll": lambda a, b, c: 64 - u64(a).bit_length(),
     "ffs": lambda a, b, c: (u32(a) & -u32(a)).bit_length(), "ffsll": lambda a, b, c: (u64(a) & -u64(a)).bit_length(),
@@ -256,6 +298,10 @@ def float_rounded(exact: Fraction, direction: str) -> float:
     return below if exact - Fraction(below) < Fraction(above) - exact else above
 
 
+def bessel_i1(x: np.ndarray) -> np.ndarray:
+    return torch.special.i1(torch.from_numpy(x).double()).numpy()
+
+
 EXACT_FLOATS = {
     "fadd_rn": lambda a, b, c: a + b, "fadd_rz": lambda a, b, c: a + b, "fadd_ru": lambda a, b, c: a + b,
     "fmul_rd": lambda a, b, c: a * b, "fmul_ru": lambda a, b, c: a * b, "fmaf_rn": lambda a, b, c: a * b + c,
@@ -279,8 +325,37 @@ FLOATS = {
     "saturate": lambda x, y: np.clip(x, 0, 1), "expf": lambda x, y: np.exp(x), "logf": lambda x, y: np.log(abs(x)),
     "fdividef": lambda x, y: x / y, "rsqrtf": lambda x, y: 1 / np.sqrt(abs(x)),
     "powf": lambda x, y: abs(x) ** y, "max": np.maximum, "pi": lambda x, y: np.full_like(x, np.pi),
-    "fsqrt_ru": lambda x, y: np.sqrt(abs(x)),
+    "fsqrt_ru": lambda x, y: np.sqrt(abs(x)), "cyl_bessel_i0f": lambda x, y: np.i0(x),
+    "cyl_bessel_i0": lambda x, y: np.i0(x), "cyl_bessel_i1f": lambda x, y: bessel_i1(x),
+    "cyl_bessel_i1": lambda x, y: bessel_i1(x),
 }  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize(("op", "form"), [("half_constant", HALF), ("bfloat16_constant", BFLOAT16)])
+def test_constants_of_16_bits_have_the_values_of_their_names(op, form):
+    i = torch.zeros(7).cuda()
+    zero, negative_zero, one, smallest, largest, infinity, nan = library().floats(i, i, i, op).tolist()
+    top = rounded(Fraction(2**200), form)
+    assert (zero, one, infinity) == (0, 1, math.inf) and math.isnan(nan)
+    assert negative_zero == 0 and math.copysign(1, negative_zero) == -1
+    assert (smallest, largest) == (from_bits(1, form), from_bits(top - 1, form))
+
+
+@emulated
+def test_a_kernel_tells_the_memory_of_an_address():
+    shared, local, of_the_gpu = library().spaces().tolist()
+    assert (shared, local, of_the_gpu) == ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
+
+
+@emulated
+def test_bessel_functions_keep_their_sign_and_end_at_infinity():
+    x = torch.tensor([0.0, -2.0, 1e5, -1e5, math.inf, math.nan]).cuda()
+    for op, at_zero, at_two, odd in (("cyl_bessel_i0", 1, 2.2795853, 1), ("cyl_bessel_i1", 0, 1.5906369, -1)):
+        for name in (op, op + "f"):
+            got = library().floats(x, x, x, name).tolist()
+            assert got[:5] == pytest.approx([at_zero, odd * at_two, math.inf, odd * math.inf, math.inf])
+            assert math.isnan(got[5])
 
 
 @emulated
@@ -478,3 +553,8 @@ def test_tensor_cores_multiply_tf32_and_int8():
     assert torch.equal(library().ptx_product_of_registers(a.cuda(), b.cuda()).cpu(), a @ b.T)
     a, b = (torch.randint(-128, 128, (rows, 32), dtype=torch.int8) for rows in (16, 8))
     assert torch.equal(library().ptx_product_of_registers(a.cuda(), b.cuda()).cpu(), a.int() @ b.int().T)
+
+
+@emulated
+def test_containers_of_cuda_s_standard_library_work_in_kernels():
+    assert library().sum_of_span(torch.arange(10.0).cuda()).item() == 45

@@ -58,6 +58,42 @@ def test_the_kernel_may_be_a_template_a_qualified_name_or_an_expression(kernel):
 
 
 @pytest.mark.parametrize(
+    "kernel",
+    [
+        "table[i]",
+        "table[n % 4 == 0 ? 2 : 0]",
+        "config.kernel",
+        "this->kernel",
+        "p->g[1]",
+        "select(n)",
+        "select<4>(n)",
+        "space::select(n, m)",
+        "::select(n)",
+        "s.get()",
+        "all()[i].at(j)->kernel",
+        "(*p)[1]",
+        "(*select)(n)",
+        "static_cast<kernel_t>(p)",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "if (x) ", "return ", "x; ", "{ ", "#define LAUNCH(p, n) ", "#define LAUNCH "])
+def test_an_expression_may_select_the_kernel_once_for_all_threads(before, kernel):
+    text = rewrite(f"{before}{kernel}<<<1, 2>>>(x);")
+    name = f"EMULATOR_TEXT({kernel})" if "#" in before else f'"{kernel}"'
+    assert text.startswith(f'{before}::emulator::Configuration(1, 2)("(" {name} ")", [=, emulator_kernel = {kernel}]')
+    assert "{ emulator_kernel(emulator_arguments...); }, x);" in text
+
+
+@pytest.mark.parametrize(
+    "before",
+    ["if (x) ", "if constexpr (x) ", "for (;;) ", "while (f(x)) ", "else ", "(void)", "#define K(k) ", "#define K "],
+)
+def test_what_stands_before_a_bracketed_kernel_is_not_part_of_it(before):
+    text = rewrite(f"{before}(*k)<<<1, 2>>>(x);")
+    assert text.startswith(f"{before}::emulator::Configuration(1, 2)(") and "[=](" in text
+
+
+@pytest.mark.parametrize(
     "text", ["k << <1, 2 >> >(x);", "k<<\n<1, 2>> > (x);", "k << < 1, 2 >>>(x);", "k<<<1, 2>> >(x);"]
 )
 def test_a_space_in_the_brackets_of_a_launch_is_allowed_where_nvcc_allows_it(text):
@@ -227,6 +263,7 @@ def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
         ("__shared__ extern float s[];", "float *s = "),
         ("extern __shared__ __align__(16) float s[];", "float *s = "),
         ("extern __shared__ alignas(sizeof(float4)) float s[];", "float *s = "),
+        ("extern __shared__ __builtin_align__(16) float s[];", "float *s = "),
         ("extern __shared__ float s[][33];", "float (*s)[33] = reinterpret_cast<float (*)[33]>("),
         ("extern  __shared__\tint\ts [ ] ;", "int *s = "),
         ("extern volatile __shared__ int s[];", "volatile int *s = "),
@@ -248,6 +285,50 @@ def test_outside_of_functions_each_function_that_uses_the_name_gets_a_pointer(ar
     pointer = "float (*s)[33] = reinterpret_cast<float (*)[33]>(::emulator::dynamic_shared);"
     assert f"void k() {{{pointer} {{ s[0][1] = 2; }}}}" in text and text.count(pointer) == 1
     assert "void g(float* s) { s[0] = 1; }\nint none() { return 3; }" in text and "extern __shared__" not in text
+
+
+@pytest.mark.parametrize(
+    ("macro", "use"),
+    [
+        ("SMEM extern __shared__", "SMEM float s[];"),
+        ("SMEM __shared__", "extern SMEM float s[];"),
+        ("SMEM extern \\\n __shared__ __align__(16) // bytes", "SMEM float s[];"),
+        ("SMEM(n) extern __shared__ __align__(n)", "SMEM(sizeof(float4)) float s[];"),
+        ("FLOATS extern __shared__ float", "FLOATS s[];"),
+        ("DYNAMIC(T, name) extern __shared__ T name[]", "DYNAMIC(float, s);"),
+        ("DYNAMIC(T, name) extern __shared__ T name[];", "DYNAMIC(float, s)"),
+        ("DYNAMIC(T, name) extern __shared__ fl ## T name[]", "DYNAMIC(oat, s);"),
+        ("DYNAMIC() extern __shared__ float s[]", "DYNAMIC();"),
+    ],
+)
+def test_a_macro_that_declares_dynamic_shared_memory_is_expanded_where_it_is_used(macro, use):
+    source = f"#define {macro}\nint x;\n#ifdef SMEM\n#endif\nvoid f() {{ {use} }}\n"
+    body = "{extern float s[];}float *s = reinterpret_cast<float *>(::emulator::dynamic_shared);"
+    assert rewrite(source).endswith(f"int x;\n#ifdef SMEM\n#endif\nvoid f() {{ {body} }}\n")
+
+
+def test_a_macro_that_declares_dynamic_shared_memory_may_be_used_outside_of_functions():
+    text = rewrite("#define DYNAMIC(name) extern __shared__ float name[]\nDYNAMIC(s);\nvoid f() { s[0] = 1; }")
+    assert "\nextern float s[];\nvoid f() {float *s = " in text
+
+
+def test_a_use_of_a_macro_over_several_lines_keeps_its_lines():
+    text = rewrite("#define DYNAMIC(T, name) extern __shared__ T name[]\nvoid f() { DYNAMIC(float,\n s); }\nnext();")
+    assert text.split("\n")[3] == "next();"
+
+
+@pytest.mark.parametrize(("name", "printed"), [("s", "s"), ("NAME##_s", "NAME##_s"), ("a ## NAME##_s", "a##NAME##_s")])
+def test_dynamic_shared_memory_of_a_kernel_in_a_macro_becomes_a_pointer(name, printed):
+    text = rewrite(f"#define K(NAME) \\\nvoid NAME() {{ \\\n extern __shared__ float {name}[]; \\\n f(); }}\nK(a)\n")
+    pointer = f"float *{printed} = reinterpret_cast<float *>(::emulator::dynamic_shared);"
+    assert (
+        text == f"#define K(NAME) \\\nvoid NAME() {{ \\\n {{extern float {printed}[];}}{pointer} \\\n f(); }}\nK(a)\n"
+    )
+
+
+def test_a_macro_with_two_definitions_is_not_expanded():
+    source = "#ifdef A\n#define SMEM __shared__\n#else\n#define SMEM\n#endif\nvoid f() { SMEM float s[1]; }"
+    assert rewrite(source) == source
 
 
 def test_a_function_with_c_linkage_is_a_function():

@@ -229,3 +229,38 @@ def test_forward_may_return_several_tensors(returned: str) -> None:
     found = forward_of(f"// two outputs\n{returned} forward(torch::Tensor x, double scale) {{ return {{x, x}}; }}")
     assert found and found.line == 2 and found.parameters == ("x", "scale")
     assert found.declaration == f"{returned} forward(torch::Tensor x, double scale)"
+
+
+@pytest.mark.parametrize("before", ["void f() { }", "int x;", "int x;  ", "", "/* a\n*/\n"])
+def test_forward_may_follow_other_code_on_its_line(before: str) -> None:
+    found = forward_of(f"{before}torch::Tensor forward(torch::Tensor x) {{ return x; }}")
+    assert found and found.declaration == "torch::Tensor forward(torch::Tensor x)"
+    assert found.line == before.count("\n") + 1
+
+
+def test_forward_may_have_its_type_behind_its_parameters() -> None:
+    found = forward_of("auto forward(torch::Tensor x, int n)\n    -> std::vector<at::Tensor> { return {x}; }")
+    assert found and found.parameters == ("x", "n")
+    assert found.declaration == "auto forward(torch::Tensor x, int n) -> std::vector<at::Tensor>"
+
+
+@pytest.mark.parametrize(
+    "using",
+    ["using torch::Tensor;", "using at::Tensor;", "using namespace torch;", "using Tensor = torch::Tensor;"],
+)
+def test_forward_may_leave_out_the_namespace_of_tensors(using: str) -> None:
+    found = forward_of(f"{using}\nTensor forward(Tensor x, const at::Tensor& y) {{ return x; }}")
+    assert found and found.parameters == ("x", "y")
+    assert found.declaration == "torch::Tensor forward(torch::Tensor x, const at::Tensor& y)"
+    assert forward_of("// " + using + "\nTensor forward(Tensor x) { return x; }") is None
+
+
+def test_a_forward_in_a_comment_or_a_string_is_none() -> None:
+    text = "torch::Tensor forward(torch::Tensor x) {"
+    assert forward_of(f'/*\n{text} */\n// ; {text}\nauto s = R"(\n{text})";') is None
+
+
+def test_comments_and_line_breaks_are_left_out_of_the_declaration_of_forward() -> None:
+    found = forward_of('torch::Tensor forward(torch::Tensor x,  // rows\n    std::string how = "sum") {')
+    assert found and found.declaration == 'torch::Tensor forward(torch::Tensor x, std::string how = "sum")'
+    assert found.parameters == ("x", "how")

@@ -105,6 +105,11 @@ bool Core::holds(const void* address) const {
   return launch_ && (in_static(address) || in_dynamic(address));
 }
 
+bool Core::is_on_stack(const void* address) const {
+  const auto* at = static_cast<const char*>(address);
+  return launch_ && std::any_of(stacks_.begin(), stacks_.end(), [at](const auto& stack) { return stack->low() <= at && at < stack->top(); });
+}
+
 // Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
 // 32 bits.
 void* Core::shared_at(std::uint32_t low) {
@@ -650,6 +655,7 @@ void reads_absent_lane(unsigned lane) {
   if (sanitize::on) sanitize::absent_lane(lane);
 }
 bool is_shared(const void* address) { return core && core->holds(address); }
+bool is_local(const void* address) { return core && core->is_on_stack(address); }
 
 void refuse_block(long long most) { core->refuse_block(most); }
 bool lacks_cluster(dim3 cluster) { return core->lacks_cluster(cluster); }

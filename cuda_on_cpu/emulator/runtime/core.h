@@ -106,6 +106,7 @@ class Core {
   State abandon();
   bool runs() const { return launch_ && alive_; }
   bool holds(const void* address) const;
+  bool is_on_stack(const void* address) const;
   void* shared_at(std::uint32_t low);
   // The shared memory whose address has these lowest 18 bits, which a descriptor of wgmma holds.
   char* matrix_at(std::uint32_t low);

@@ -20,9 +20,6 @@
 
 namespace emulator {
 
-// Returns whether the address is in the shared memory of the block that runs on this OS thread.
-bool is_shared(const void* address);
-
 namespace profile {
 
 bool on = false;

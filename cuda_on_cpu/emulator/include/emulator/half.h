@@ -29,6 +29,15 @@
 #define EMULATOR_OTHER_TO_FLOAT __bfloat162float
 #include "emulator/small_float_type.inc"
 
+// Constants of half precision, by their bits.
+#define CUDART_INF_FP16 __ushort_as_half(static_cast<unsigned short>(0x7C00))
+#define CUDART_NAN_FP16 __ushort_as_half(static_cast<unsigned short>(0x7FFF))
+#define CUDART_MIN_DENORM_FP16 __ushort_as_half(static_cast<unsigned short>(0x0001))
+#define CUDART_MAX_NORMAL_FP16 __ushort_as_half(static_cast<unsigned short>(0x7BFF))
+#define CUDART_NEG_ZERO_FP16 __ushort_as_half(static_cast<unsigned short>(0x8000))
+#define CUDART_ZERO_FP16 __ushort_as_half(static_cast<unsigned short>(0x0000))
+#define CUDART_ONE_FP16 __ushort_as_half(static_cast<unsigned short>(0x3C00))
+
 #ifndef CUDA_NO_HALF
 typedef __half half;
 typedef __half2 half2;

@@ -177,6 +177,11 @@ inline float rnorm3df(float a, float b, float c) { return 1.0f / norm3df(a, b, c
 inline float rhypotf(float a, float b) { return 1.0f / hypotf(a, b); }
 inline float normcdff(float x) { return static_cast<float>(0.5 * erfc(-x * M_SQRT1_2)); }
 inline double normcdf(double x) { return 0.5 * erfc(-x * M_SQRT1_2); }
+// Beyond |x| = 1000, where the function of the standard library may throw, the result is infinite in double precision.
+inline double cyl_bessel_i0(double x) { return fabs(x) > 1000 ? HUGE_VAL : std::cyl_bessel_i(0, fabs(x)); }
+inline double cyl_bessel_i1(double x) { return copysign(fabs(x) > 1000 ? HUGE_VAL : std::cyl_bessel_i(1, fabs(x)), x); }
+inline float cyl_bessel_i0f(float x) { return static_cast<float>(cyl_bessel_i0(x)); }
+inline float cyl_bessel_i1f(float x) { return static_cast<float>(cyl_bessel_i1(x)); }
 inline float erfcxf(float x) { return static_cast<float>(exp(static_cast<double>(x) * x) * erfc(static_cast<double>(x))); }
 
 // ------------------------------------------------------------------------------------------------ integers
@@ -357,3 +362,7 @@ inline void __prof_trigger(int) {}
 #define __builtin_assume(condition) static_cast<void>(0)
 inline std::size_t __cvta_generic_to_shared(const void* address) { return reinterpret_cast<std::size_t>(address); }
 inline std::size_t __cvta_generic_to_global(const void* address) { return reinterpret_cast<std::size_t>(address); }
+inline unsigned __isShared(const void* address) { return emulator::is_shared(address); }
+inline unsigned __isLocal(const void* address) { return emulator::is_local(address); }
+// True for constant memory, too, which is memory like any other here.
+inline unsigned __isGlobal(const void* address) { return !__isShared(address) && !__isLocal(address); }

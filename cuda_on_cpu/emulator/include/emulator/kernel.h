@@ -15,6 +15,7 @@
 // The rewritten source has this at the start of a kernel with __cluster_dims__.
 #define EMULATOR_CLUSTER(...) if (::emulator::lacks_cluster(dim3(__VA_ARGS__))) return;
 #define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
 #define __grid_constant__
 #define __managed__
 #define __nv_pure__
@@ -39,6 +40,7 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 #include "emulator/atomics.h"
+#include "emulator/dpx.h"
 #include "emulator/intrinsics.h"
 #include "emulator/vectors.h"
 #include "emulator/warp.h"

@@ -48,6 +48,8 @@ bool run(const Launch& launch);
 bool declare_kernels(const void* here, const char* names, bool wide);
 bool skips_kernels();  // whether launches presently succeed and run nothing
 bool in_kernel();      // whether a thread of a kernel runs on this OS thread
+bool is_shared(const void* address);  // whether an address is in the shared memory of the running block
+bool is_local(const void* address);   // whether an address is on the stack of a thread of the running block
 const char* last_fault();
 int last_fault_error();
 
