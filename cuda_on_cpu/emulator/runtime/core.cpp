@@ -105,6 +105,13 @@ bool Core::holds(const void* address) const {
   return launch_ && (in_static(address) || in_dynamic(address));
 }
 
+bool Core::on_stack(const void* address) const {
+  const auto* at = static_cast<const char*>(address);
+  return std::any_of(stacks_.begin(), stacks_.end(), [&](const auto& stack) { return at >= stack->low() && at < stack->top(); });
+}
+
+std::size_t Core::shared_bytes() const { return rounded(rounded(part_.used, 16) + launch_->shared_bytes, kPiece); }
+
 // Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
 // 32 bits.
 void* Core::shared_at(std::uint32_t low) {
