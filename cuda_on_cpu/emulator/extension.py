@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.cuda_source import code_only, declared_variables, line_of, places_of, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
-from cuda_on_cpu.emulator import constant_memory_limit, shared_memory_limit, shared_parts
+from cuda_on_cpu.emulator import constant_memory_limit, flags, shared_memory_limit, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
 from cuda_on_cpu.emulator.units import (
@@ -151,17 +152,17 @@ def _build_with(
     if instrumentation is not Instrumentation.SANITIZED:  # sanitized code has unused bytes behind each variable
         _refuse_excess(sources, [folder / f"{unit.name}.o" for unit in units])
     if linked:
-        _link(units, sources, folder)
+        _link(units, sources, folder, flags.WRAPS_HEAP if instrumentation is Instrumentation.SANITIZED else ())
 
 
-def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
+def _link(units: list[Unit], sources: Sources, folder: Path, link_flags: Sequence[str]) -> None:
     objects = [f"{unit.name}.o" for unit in units]
     runtime = shared_parts.runtime().parent
     own = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]  # the runtime has CUDA's libraries
     # Symbols of torch are found through these two libraries, which need torch's. The linker would take half a second to
     # read those again.
     shared = [f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags()]
-    needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
+    needed = [*link_flags, "-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
     search = host_compiler.torch_folder_flags()
     # A variable `step` of a GPU has internal linkage on the host. Here, references to names that are not mangled end in
     # this library, else they would find the `step` of libc.

@@ -64,6 +64,10 @@ COUNTS = ("-fno-sanitize=thread", "-fvisibility=hidden")
 # Code that casts pointers calls the runtime at an access through a misaligned pointer. The flag makes kernels slower,
 # so code without such casts is compiled without it.
 CHECKS_ALIGNMENT = ("-fsanitize=alignment",)
+# Sanitized code calls the runtime where it allocates and frees memory, as a kernel may (runtime/sanitize_heap.cpp): by
+# malloc and free, or by operator new and delete, also those of arrays and with a size.
+_HEAP = ("malloc", "free", "_Znwm", "_Znam", "_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm")
+WRAPS_HEAP = tuple(f"-Wl,--wrap={name}" for name in _HEAP)
 # The macro `assert` calls this function instead of that of the C library: in a kernel, it gives an error of CUDA.
 _ASSERTIONS = "-D__assert_fail=emulator_assert_fail"
 # torch passes these definitions to nvcc (COMMON_NVCC_FLAGS in torch.utils.cpp_extension). A source that uses the

@@ -6,19 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cuda_on_cpu.compile.cuda_source import Kind, Token, closing_of, next_code, on_one_line, text_at
-from cuda_on_cpu.emulator import ptx_hopper, ptx_instructions
+from cuda_on_cpu.emulator import ptx_hopper, ptx_instructions, ptx_scalar
 from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, ctype
 
+_DECIMAL = r"-?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)"  # a number with a point or an exponent
 _PIECE = re.compile(
-    r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"
+    r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}"
+    rf"|{_DECIMAL}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"
     r"|%=|%[a-z_][\w.]*|[.A-Za-z_$][\w$]*(?:(?:\.|::)\w+)*|[@!{}\[\],;+|:-])",
     re.DOTALL,
 )
 _SPECIAL = re.compile(
-    r"(?:tid|ntid|ctaid|nctaid|cluster_n?ctaid|n?clusterid)\.[xyz]|cluster_n?ctarank|laneid|warpid|clock|clock64"
-    r"|globaltimer|lanemask_\w\w"
+    r"(?:tid|ntid|ctaid|nctaid|cluster_n?ctaid|n?clusterid)\.[xyz]|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid"
+    r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|lanemask_(?:eq|lt|le|ge|gt)|(?:dynamic|total)_smem_size"
 )
-_MEANINGS = {**ptx_instructions.MEANINGS, **ptx_hopper.MEANINGS}
+_MEANINGS = {**ptx_instructions.MEANINGS, **ptx_hopper.MEANINGS, **ptx_scalar.MEANINGS}
 
 
 class UnknownPtx(ValueError):
@@ -37,7 +39,7 @@ def translation(tokens: Sequence[Token]) -> str:
         raise UnknownPtx(on_one_line(tokens))
     # `%=` is a number of the statement. Here each statement is a function, which has its own labels.
     ptx = "".join(_content(token.text) for token in literals).replace("%=", "_").replace("%%", "%")
-    names = {"_": "_"}  # a result that is not wanted
+    names = {"_": f"{NAMESPACE}::sink"}  # a result that is not wanted
     parameters: list[str] = []
     operands: list[str] = []
     for section, output in zip(sections[1:3], (True, False), strict=False):
@@ -165,6 +167,10 @@ class _Statements:
             return f"{piece.rstrip('uU')}{'' if piece.startswith('-') else 'u'}"
         if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", piece):
             return f"std::bit_cast<float>(0x{piece[2:]}u)"
+        if re.fullmatch(r"0[dD][0-9a-fA-F]{16}", piece):
+            return f"{NAMESPACE}::Literal{{std::bit_cast<double>(0x{piece[2:]}ull)}}"
+        if re.fullmatch(_DECIMAL, piece):
+            return f"{NAMESPACE}::Literal{{{piece}}}"
         if piece.startswith("%") and _SPECIAL.fullmatch(piece.strip("%")):
             return f"{NAMESPACE}::{piece.strip('%').replace('.', '_')}()"
         raise KeyError(piece)

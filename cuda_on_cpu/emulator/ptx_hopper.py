@@ -165,8 +165,8 @@ def _mapa(it: Instruction) -> str:
 
 def _elect(it: Instruction) -> str:
     only(it.parts[1:], {"sync"})
-    leader = "" if it.operands[0] == "_" else it.write("leader")
-    return f"{{ const auto [leader, mine] = {NAMESPACE}::elect({it.read(1, 'b32')}); {leader} {it.second} = mine; }}"
+    result = f"const auto [leader, mine] = {NAMESPACE}::elect({it.read(1, 'b32')});"
+    return f"{{ {result} {it.write('leader')} {it.second} = mine; }}"
 
 
 def _wgmma(it: Instruction) -> str:

@@ -19,6 +19,7 @@ _TYPES = {
 }  # fmt: skip
 _INTEGER = re.compile(r"[bsu](?:8|16|32|64)")
 _SCOPES = {"cta", "gpu", "sys", "cluster", "relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "weak"}
+_HINTED = "L2::cache_hint"  # the last operand is a policy for the cache
 _HINT = re.compile(r"ca|cg|cs|lu|cv|wb|wt|nc|L1::\w+|L2::\w+")
 _SPACES = {"global", "shared", "shared::cta", "shared::cluster", "const", "local"}
 _ROUNDS = {"rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
@@ -64,9 +65,7 @@ class Instruction:
         return f"{NAMESPACE}::as<{ctype(type_ or self.type)}>({_text(operand)})"
 
     def write(self, value: str) -> str:
-        """Returns C++ that stores `value` in the first operand, or only computes it if the operand is `_`."""
-        if self.operands[0] == "_":
-            return f"static_cast<void>({value});"
+        """Returns C++ that stores `value` in the first operand, or only computes it if the operand is `ptx::sink`."""
         return f"{NAMESPACE}::put({_text(self.operands[0])}, {value});"
 
 
@@ -330,11 +329,13 @@ def _memory(it: Instruction) -> str:
 def _atomic(it: Instruction) -> str:
     reduces = it.parts[0] == "red"
     op = next((part for part in it.parts[1:-1] if part in _ATOMICS), "")
-    only([part for part in it.parts[1:-1] if part != op], _SPACES | _SCOPES)
+    only([part for part in it.parts[1:-1] if part not in (op, _HINTED)], _SPACES | _SCOPES)
     kind = _ATOMIC_TYPES[it.type]
     address = _text(it.operands[0 if reduces else 1])
-    first = 1 if reduces else 2
-    values = "".join(f", {NAMESPACE}::as<{kind}>({_text(operand)})" for operand in it.operands[first:])
+    operands = it.operands[
+        1 if reduces else 2 : len(it.operands) - (_HINTED in it.parts)
+    ]  # the last one is the cache's
+    values = "".join(f", {NAMESPACE}::as<{kind}>({_text(operand)})" for operand in operands)
     call = f"{_ATOMICS[op]}({address}.template as<{kind}>(){values})"
     return f"{call};" if reduces else it.write(call)
 

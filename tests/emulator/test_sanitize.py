@@ -30,12 +30,13 @@ pytestmark = pytest.mark.slow
 
 FAMILIES = ROOT / "tests" / "emulator" / "families"
 SMALL = sorted((ROOT / "tests" / "emulator" / "kernels").glob("*.py"))
-# All small kernels except one that binds itself, which would need a build of its own, and one each for a graph and for
-# a plain read before a compare-and-swap.
+# All small kernels except one that binds itself, which would need a build of its own, and one each for a graph, for a
+# plain read before a compare-and-swap and for memory that kernels allocate.
 CORRECT = [
     *(path for path in SMALL if path.stem != "leaky_relu_dispatch"),
     FAMILIES / "captured_graph.py",
     FAMILIES / "double_atomics.py",
+    FAMILIES / "kernel_heap.py",
 ]
 SEED = 5
 

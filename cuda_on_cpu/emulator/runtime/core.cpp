@@ -110,6 +110,8 @@ bool Core::is_on_stack(const void* address) const {
   return launch_ && std::any_of(stacks_.begin(), stacks_.end(), [at](const auto& stack) { return stack->low() <= at && at < stack->top(); });
 }
 
+std::size_t Core::shared_bytes() const { return rounded(rounded(part_.used, 16) + launch_->shared_bytes, kPiece); }
+
 // Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
 // 32 bits.
 void* Core::shared_at(std::uint32_t low) {

@@ -106,7 +106,10 @@ class Core {
   State abandon();
   bool runs() const { return launch_ && alive_; }
   bool holds(const void* address) const;
+  // Whether an address is on the stack of a thread of the running block.
   bool is_on_stack(const void* address) const;
+  // The block's shared memory in bytes, in the pieces in which a GPU gives it.
+  std::size_t shared_bytes() const;
   void* shared_at(std::uint32_t low);
   // The shared memory whose address has these lowest 18 bits, which a descriptor of wgmma holds.
   char* matrix_at(std::uint32_t low);

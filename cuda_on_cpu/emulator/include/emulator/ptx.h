@@ -16,6 +16,8 @@
 #include "emulator/cluster.h"
 #include "emulator/half.h"
 #include "emulator/kernel.h"
+#include "emulator/ptx_registers.h"
+#include "emulator/ptx_scalar.h"
 #include "emulator/tensor_map.h"
 #include "emulator/tiny_float.h"
 #include "emulator/wgmma.h"
@@ -34,6 +36,13 @@ using emulator::async_wait;
 template <std::size_t kBytes>
 using Bits = std::conditional_t<kBytes == 1, std::uint8_t, std::conditional_t<kBytes == 2, std::uint16_t, std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>>;
 
+// A number of a PTX text with a point, an exponent or the digits of a double.
+struct Literal {
+  double value;
+};
+// A result that is not wanted, which PTX calls `_`.
+inline constexpr struct Sink {} sink;
+
 // Returns the bits of a register as a T. An integer of another size is cut or extended.
 template <class T, class V>
 T as(const V& value) {
@@ -47,10 +56,17 @@ T as(const V& value) {
     return as<T>(static_cast<Bits<sizeof(T)>>(value));
   }
 }
+template <class T>
+T as(Literal literal) {
+  static_assert(std::is_floating_point_v<T>, "emulator_unsupported: inline PTX with a fraction as an integer");
+  return static_cast<T>(literal.value);
+}
 template <class T, class V>
 void put(T& out, const V& value) {
   out = as<std::remove_volatile_t<T>>(value);
 }
+template <class V>
+void put(const Sink&, const V&) {}
 
 struct Address {
   char* at;
@@ -84,9 +100,15 @@ void store(Address to, const V&... values) {
 // mov between one register and a list of smaller ones.
 template <class T, class... D, class S>
 void repack(std::tuple<D...> to, const S& from) {
+  using Part = Bits<sizeof(T) / sizeof...(D)>;
   const T all = as<T>(from);
   const auto* bytes = reinterpret_cast<const char*>(&all);
-  std::apply([&](auto&... each) { ((std::memcpy(static_cast<void*>(&each), bytes, sizeof each), bytes += sizeof each), ...); }, to);
+  const auto take = [&](auto& each) {
+    Part part;
+    std::memcpy(&part, bytes, sizeof part), bytes += sizeof part;
+    put(each, part);
+  };
+  std::apply([&](auto&... each) { (take(each), ...); }, to);
 }
 template <class T, class D, class... S>
 void repack(D& to, std::tuple<S...> from) {
@@ -183,43 +205,6 @@ T saturated(F whole) {
   if (whole <= static_cast<F>(Limits::min())) return Limits::min();
   return whole >= static_cast<F>(Limits::max()) ? Limits::max() : static_cast<T>(whole);
 }
-
-inline unsigned tid_x() { return threadIdx.x; }
-inline unsigned tid_y() { return threadIdx.y; }
-inline unsigned tid_z() { return threadIdx.z; }
-inline unsigned ntid_x() { return blockDim.x; }
-inline unsigned ntid_y() { return blockDim.y; }
-inline unsigned ntid_z() { return blockDim.z; }
-inline unsigned ctaid_x() { return blockIdx.x; }
-inline unsigned ctaid_y() { return blockIdx.y; }
-inline unsigned ctaid_z() { return blockIdx.z; }
-inline unsigned nctaid_x() { return gridDim.x; }
-inline unsigned nctaid_y() { return gridDim.y; }
-inline unsigned nctaid_z() { return gridDim.z; }
-inline unsigned cluster_ctarank() { return cluster_rank(); }
-inline unsigned cluster_nctarank() { return cluster_blocks(); }
-inline unsigned cluster_nctaid_x() { return cluster_size().x; }
-inline unsigned cluster_nctaid_y() { return cluster_size().y; }
-inline unsigned cluster_nctaid_z() { return cluster_size().z; }
-inline unsigned cluster_ctaid_x() { return blockIdx.x % cluster_size().x; }
-inline unsigned cluster_ctaid_y() { return blockIdx.y % cluster_size().y; }
-inline unsigned cluster_ctaid_z() { return blockIdx.z % cluster_size().z; }
-inline unsigned clusterid_x() { return cluster_index().x; }
-inline unsigned clusterid_y() { return cluster_index().y; }
-inline unsigned clusterid_z() { return cluster_index().z; }
-inline unsigned nclusterid_x() { return cluster_grid().x; }
-inline unsigned nclusterid_y() { return cluster_grid().y; }
-inline unsigned nclusterid_z() { return cluster_grid().z; }
-inline unsigned laneid() { return lane(); }
-inline unsigned warpid() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / kWarpSize; }
-inline unsigned clock() { return static_cast<unsigned>(clock64()); }
-inline std::uint64_t clock64() { return static_cast<std::uint64_t>(::clock64()); }
-inline std::uint64_t globaltimer() { return clock64(); }
-inline unsigned lanemask_eq() { return 1u << lane(); }
-inline unsigned lanemask_lt() { return lanemask_eq() - 1; }
-inline unsigned lanemask_le() { return lanemask_lt() | lanemask_eq(); }
-inline unsigned lanemask_ge() { return ~lanemask_lt(); }
-inline unsigned lanemask_gt() { return ~lanemask_le(); }
 
 // mapa: the address in the shared memory of another block of the cluster.
 template <class A>
