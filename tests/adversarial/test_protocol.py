@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -48,6 +49,7 @@ from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 
 def open_descriptors() -> int:
+    gc.collect()  # closes those of objects that earlier tests have left in cycles
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -61,9 +61,9 @@ def test_a_wrong_answer_that_would_pass_is_named(answer: str, expected: str, tmp
 
 
 def test_zeros_of_a_right_answer_are_no_wrong_answer(tmp_path: Path) -> None:
-    """One of 65,536 elements is 1, so a sample of the right answer has zeros only."""
-    one_hot = "torch.nn.functional.one_hot(x, 1 << 16).float()"
-    assert said(problem(tmp_path, one_hot, "torch.randint(0, 1 << 16, (N,))")) == ""
+    """One of 2^18 elements is 1, so a sample of the right answer has zeros only."""
+    one_hot = "torch.nn.functional.one_hot(x, 1 << 18).float()"
+    assert said(problem(tmp_path, one_hot, "torch.randint(0, 1 << 18, (2,))")) == ""
 
 
 @pytest.mark.parametrize(("change", "expected"), [(5e-4, f"{CANNOT_TELL}a constant or {OTHER}"), (2e-3, "")])
