@@ -189,9 +189,9 @@ def hint(error: str, source: str = "", column: int | None = None, log: str = "")
     `source` is the line of code with the error, and `column` is the error's place in that line, counted from 0, or None
     if it is not known. `log` is the compiler's output after the error.
     """
-    client = error if column is None else f"{error}\n{source[column:]}"
+    text = error if column is None else f"{error}\n{source[column:]}"
     for known in _KNOWN:
-        match = re.search(known.error, client)
+        match = re.search(known.error, text)
         if match:
             words = {name: re.escape(value or "") for name, value in match.groupdict().items()}
             about = known.about.format_map(words) if words else known.about

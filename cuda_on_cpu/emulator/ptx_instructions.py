@@ -332,10 +332,8 @@ def _atomic(it: Instruction) -> str:
     only([part for part in it.parts[1:-1] if part not in (op, _HINTED)], _SPACES | _SCOPES)
     kind = _ATOMIC_TYPES[it.type]
     address = _text(it.operands[0 if reduces else 1])
-    operands = it.operands[
-        1 if reduces else 2 : len(it.operands) - (_HINTED in it.parts)
-    ]  # the last one is the cache's
-    values = "".join(f", {NAMESPACE}::as<{kind}>({_text(operand)})" for operand in operands)
+    end = len(it.operands) - (_HINTED in it.parts)
+    values = "".join(f", {NAMESPACE}::as<{kind}>({_text(each)})" for each in it.operands[1 if reduces else 2 : end])
     call = f"{_ATOMICS[op]}({address}.template as<{kind}>(){values})"
     return f"{call};" if reduces else it.write(call)
 

@@ -180,9 +180,10 @@ class Reference(ReferenceRuns):
 
         The outputs of a layer with weights have both signs whatever the inputs are.
         """
-        if problem.states_stress or problem.parameters:
-            return problem.states_stress
-        return self.calls(problem, self.drawn(problem, seed), _SEARCHES[case.inputs_from])
+        if problem.states_stress:  # the file's own distribution of this name
+            return True
+        searches = _SEARCHES[case.inputs_from]
+        return not problem.parameters and self.calls(problem, self.drawn(problem, seed), searches)
 
     def _deciding(self, problem: Problem, seed: int) -> Collection[str]:
         """Returns those of OUTLIERS and STRETCH that change at least half of all outputs, as in a sum of all inputs.

@@ -26,16 +26,20 @@ MINIMA = re.compile(f".*((?<!soft|amp_)min(?!imum)|{_SEARCHES})")
 """The names of operators that search for the largest or the smallest number along a dimension."""
 
 
-class Seen(DispatchMode):
-    """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""
+class Called(DispatchMode):
+    """A context that notes the names of the operators that are called within it."""
 
-    def __init__(self, names: re.Pattern[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.any, self._names = False, names
+        self._names: set[str] = set()
+
+    def any(self, names: re.Pattern[str]) -> bool:
+        """Returns whether an operator was called whose name matches `names`."""
+        return any(map(names.match, self._names))
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Calls `func`, an operator that was called within the context."""
-        self.any = self.any or self._names.match(func.__name__) is not None
+        self._names.add(func.__name__)
         return func(*args, **(kwargs or {}))

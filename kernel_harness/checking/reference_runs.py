@@ -71,7 +71,7 @@ class ReferenceRuns(ABC):
         self.float32 = UnchangedModels(self.most_model_bytes)
         self._free: int | None = None
         self._found: dict[str, _Facts] = {}
-        self._called: dict[tuple[tuple[str, int | None], re.Pattern[str]], bool] = {}
+        self._called: dict[tuple[str, int | None], operators.Called] = {}
         self._call_may_change_model: bool | None = None  # None before the first trial
 
     def _facts(self, problem: Problem) -> _Facts:
@@ -178,13 +178,13 @@ class ReferenceRuns(ABC):
         return not all(map(unchanged, first, second))
 
     def calls(self, problem: Problem, packed: Packed, names: re.Pattern[str]) -> bool:
-        """Returns whether the reference calls an operator of torch with one of these names. Runs it once for each."""
-        key = key_of(problem), names
+        """Returns whether the reference calls an operator of torch with one of these names. Runs it once for a size."""
+        key = key_of(problem)
         if key not in self._called:
-            with operators.Seen(names) as seen:
+            with operators.Called() as called:
                 self.run(problem, placed(packed, self.device))
-            self._called[key] = bool(seen.any)
-        return self._called[key]
+            self._called[key] = called
+        return self._called[key].any(names)
 
     def answers_large(self, problem: Problem, large: Packed) -> bool:
         """Returns whether the reference's answer to `large`, enlarged inputs, is finite. Runs it once for each size."""

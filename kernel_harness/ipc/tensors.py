@@ -363,7 +363,7 @@ def end_of(leaves: Iterable[Leaf]) -> int:
 
 
 def check_in_range(numbers: Iterable[Any], what: str) -> None:
-    """Raises Unreadable, with `what` as its client, unless all `numbers` are integers from 0 to 2**48 - 1.
+    """Raises Unreadable, with `what` as its subject, unless all `numbers` are integers from 0 to 2**48 - 1.
 
     A number from another process may have any size, and torch and the driver cannot take all of them.
     """

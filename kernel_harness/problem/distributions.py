@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.problem.lookalikes import is_in_no_order, is_measured, places_in
+from kernel_harness.problem.lookalikes import MOST_CHOICES, is_in_no_order, is_measured, places_in
 
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
@@ -40,8 +40,6 @@ _ENDS, _WITHIN = 4, 56
 _PART = 1 << 26
 # Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
 _MEAN = 1 / 16
-# A tensor with at most so many different whole numbers holds classes or flags, which `lookalikes.RARE` changes.
-_FEW_DIFFERENT = 32
 _WHOLE = (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 # The least magnitude of numbers of one sign: a search that starts at 0 or 1 must be far from the right answer.
 _LEAST = 2.0
@@ -113,11 +111,11 @@ def _may_repeat(value: torch.Tensor) -> bool:
     if value.dtype not in _WHOLE or value.numel() > _PART:
         return False
     different = value.unique().numel()
-    return _FEW_DIFFERENT < different < value.numel() and is_in_no_order(value)
+    return MOST_CHOICES < different < value.numel() and is_in_no_order(value)
 
 
 def _crowded(value: torch.Tensor) -> torch.Tensor:
-    """Returns `value` with each number moved to the upper eighth of the range. Their order and equality stay."""
+    """Returns `value` with each number moved to the upper eighth of the range. No two numbers change places."""
     most = value.max().long()
     return (most - (most - value.long()) // 8).to(value.dtype)
 

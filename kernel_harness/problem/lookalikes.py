@@ -29,7 +29,7 @@ _STRETCH_SHARE = 64
 # A number in the stretch is replaced by the largest of so many random ones.
 _LARGEST_OF = 4
 # A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
-_MOST_CHOICES, _SAMPLE = 32, 4096
+MOST_CHOICES, _SAMPLE = 32, 4096
 # A number of choices becomes rare: one in so many is left, and at least one. Smaller tensors are left as they are.
 _RARE_IN = 1024
 # The elements of a tensor that are read at a time.
@@ -39,12 +39,12 @@ _PART = 1 << 26
 def is_measured(value: torch.Tensor) -> bool:
     """Returns whether a tensor holds floating-point numbers that are measurements.
 
-    A sample of it must have more than _MOST_CHOICES different numbers, and not all of them may be whole.
+    A sample of it must have more than MOST_CHOICES different numbers, and not all of them may be whole.
     """
     if not value.is_floating_point():
         return False
     sample = _sample(value)
-    return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())
+    return sample.unique().numel() > MOST_CHOICES and not bool((sample == sample.round()).all())
 
 
 def is_in_no_order(value: torch.Tensor) -> bool:
@@ -60,7 +60,7 @@ def _are_choices(value: torch.Tensor) -> bool:
     """
     if value.dtype is torch.bool or value.is_complex() or value.numel() < _RARE_IN:
         return False
-    if not 1 < _sample(value).unique().numel() <= _MOST_CHOICES or _is_symmetric(value):
+    if not 1 < _sample(value).unique().numel() <= MOST_CHOICES or _is_symmetric(value):
         return False
     return is_in_no_order(value)
 

@@ -180,7 +180,7 @@ def timed(facts: RunFacts, result: Result, cohort: Measurements, scale_ms: float
         if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
             timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
         if not arm.trusted and not result.emulated:
-            timing = _as_verified(timing, result.measurement, alone=cohort.judge_alone_times(arm.name))
+            timing = _as_verified(timing, result.measurement, alone=cohort.is_timed_by_judge_alone(arm.name))
         result = _with_timing(facts.bounds_ms, result, timing)
         if result.passed and not result.emulated:
             times = passed.on_times(timing, cohort, arm.name)
@@ -251,7 +251,7 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
     The times are those of `cohort.rounds`. `accepted` is `cohort.accepted`: the same rounds, with rejected rounds
     marked. Only the marks of `accepted` are used.
     """
-    arm, alone = cohort.arms[name], cohort.judge_alone_times(name)
+    arm, alone = cohort.arms[name], cohort.is_timed_by_judge_alone(name)
     graph = arm.steady if isinstance(arm.steady, Steady) else None
     return Measurement(
         warmup_ms=tuple(r.samples_ms.get(name) for r in cohort.warmup),

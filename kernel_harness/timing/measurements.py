@@ -110,7 +110,7 @@ class Measurements:
         counted = [r.samples_ms[name] for r in self.accepted if name in r.samples_ms]
         return median(own) if own != counted else None
 
-    def judge_alone_times(self, name: str) -> bool:
+    def is_timed_by_judge_alone(self, name: str) -> bool:
         """Returns whether the times of an arm are the judge's, so that no second clock verifies them."""
         return self.arms[name].unordered or self.reported_by_device_ms(name) is not None
 
