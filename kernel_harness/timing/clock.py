@@ -120,14 +120,18 @@ def verified_to_ms(
 ) -> float | None:
     """Returns by how many milliseconds the times of an arm could be too short without being corrected.
 
-    These are the device's times, or the judge's if its clock alone times the arm (`alone`). The result is
-    `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock cannot
-    verify the device's, or if there are too few rounds for an interval.
+    These are the device's times, or the judge's if its clock alone times the arm (`alone`). The true time of a call is
+    at most `resolution_ms` above the upper bound of `unseen_by_device`, and the judge's times contain the estimate of
+    `unseen_by_device` already. The lower bound does not count: a bracket of the baseline that was disturbed lowers it,
+    and hides nothing, because the upper bound is above what is hidden. Returns None if the judge's clock cannot verify
+    the device's, or if there are too few rounds for an interval.
     """
     interval = unseen_by_device(rounds, arm, baseline, on_host=on_host)
-    if interval is None or interval.low is None or interval.high is None:
+    if interval is None or interval.high is None:
         return None
-    return resolution_ms(rounds, arm, baseline, on_host=on_host, alone=alone) + (interval.high - interval.low) / 2
+    counted_ms = max(0.0, interval.estimate) if alone else 0.0
+    least_ms = resolution_ms(rounds, arm, baseline, on_host=on_host, alone=alone)
+    return least_ms + max(0.0, interval.high - counted_ms)
 
 
 def bounded_by_judge(
