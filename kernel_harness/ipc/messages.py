@@ -143,6 +143,7 @@ class Prepare(Message):
     - `seed`: the worker first seeds torch's random generator with this number.
     - `poison`: device memory that the call allocates is first filled with NaN.
     - `timed`: whether the device times the call.
+    - `held`: whether the device begins a timed call only when it is enqueued, so that its time has no launch latency.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
     - `kept`: the indices of the outputs that a candidate may keep; None if that is not known yet. The worker does not
@@ -153,6 +154,7 @@ class Prepare(Message):
     seed: int
     poison: bool
     timed: bool
+    held: bool
     opening: Opening
     keep: bool
     kept: tuple[int, ...] | None

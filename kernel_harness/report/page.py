@@ -197,6 +197,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("bandwidth", roofline.gbytes_per_s(result), "{:.3g} GB/s"),
         ("of the bound", roofline.share_of_bound(result), "{:.1%}"),
         ("with a warm cache", measured.warm_ms, "{:.4g} ms"),
+        ("as called from Python", result.as_called and result.as_called.time_ms, "{:.4g} ms"),
         ("in a graph", measured.graph_interval_ms, "{:.4g} ms"),
         ("first call", result.first_call_ms, "{:.4g} ms"),
         ("peak memory", memory, "{}"),

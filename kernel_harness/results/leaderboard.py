@@ -23,7 +23,7 @@ COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound", "peak_bytes",
+    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
@@ -32,7 +32,13 @@ ABOVE_PEAK_NOTE = (
     "The peak is that of the number format in which the outputs are exact, for float32 without tensor cores.\n"
     "Above 100%, a kernel computes in another format, mostly in tensor cores, or does fewer operations than stated."
 )
+AS_CALLED_NOTE = (
+    '"as called" is the time of a call from Python on an idle device, and the speedup over torch. It contains launch\n'
+    "latency, and depends on the host. The rank is by the time on the device alone."
+)
 EMULATED = "cpu-emulated"
+# The times of calls with launch latency are shown if one of a candidate is so many times its time on the device.
+_MUCH_LATENCY = 1.1
 # A kernel is named below the table if a call needs so many times the memory of torch's, or torch's so many times its.
 _MUCH_MEMORY = 2
 # The most columns of characters of a table on a screen, and what is left out of a wider one, in this order.
@@ -130,6 +136,7 @@ def _places(results: Sequence[Result]) -> dict[str, int]:
 def _row(result: Result) -> dict[str, Any]:
     time = result.timing.time if result.timing else None
     speedup = result.timing.speedup if result.timing and not result.emulated else None
+    as_called = result.as_called
     return {
         "kernel": result.kernel,
         "status": str(result.status),
@@ -157,6 +164,8 @@ def _row(result: Result) -> dict[str, Any]:
         "verified_to": _verified_to(result),
         "share_of_bound": roofline.share_of_bound(result),
         "peak_bytes": result.measurement.peak_bytes if result.measurement else None,
+        "as_called_ms": as_called and as_called.time_ms,
+        "as_called_speedup": as_called and as_called.speedup and as_called.speedup.estimate,
     }
 
 
@@ -219,6 +228,7 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
             "" if None in (row["time_ms_low"], row["time_ms_high"]) else _INTERVAL.format_map(row) for row in table
         ],
         "speedup": ["" if row["speedup"] is None else f"{ratio(row['speedup'])}x" for row in table],
+        **({"as called": [*map(_as_called, table)]} if _has_latency(table) else {}),
         "TFLOPS": column("tflops", "{:.3g}"),
         "% of peak": column("percent_of_peak", "{:.3g}"),
         "of the bound": column("share_of_bound", "{:.1%}"),
@@ -231,6 +241,16 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
         del named["memory"]
     kept = {name: cells for name, cells in named.items() if name in ("kernel", "status") or any(cells)}
     return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def _has_latency(table: Sequence[Row]) -> bool:
+    """Returns whether launch latency makes a kernel's calls from Python much longer than its time on the device."""
+    return any(row["as_called_ms"] and row["as_called_ms"] >= _MUCH_LATENCY * row["time_ms"] for row in table)
+
+
+def _as_called(row: Row) -> str:
+    speedup = row["as_called_speedup"]
+    return number(row["as_called_ms"], "{:.4g}") + ("" if speedup is None else f" ({ratio(speedup)}x)")
 
 
 def _is_sweep(table: Sequence[Row]) -> bool:
@@ -283,7 +303,8 @@ def render(
     """
     headers, rows = _shown(table, memory=memory)
     right = {
-        "rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error", "memory",
+        "rank", TIME, EMULATED_TIME, "speedup", "as called", "TFLOPS", "% of peak", "of the bound", "max abs error",
+        "memory",
     }  # fmt: skip
 
     all_headers = headers
@@ -310,6 +331,8 @@ def _notes(table: Sequence[Row]) -> list[str]:
         notes.append(SHARED_NOTE)
     if any((row["percent_of_peak"] or 0) > 100 for row in table):
         notes.append(ABOVE_PEAK_NOTE)
+    if _has_latency(table):
+        notes.append(AS_CALLED_NOTE)
     if not _is_sweep(table) and (memory := _memory_note(table)):
         notes.append(memory)
     if verified := [row["verified_to"] for row in table if row["verified_to"] is not None]:

@@ -147,14 +147,15 @@ class Result:
     `shape` has the size constants of the problem (`M`, `N`, ...) by name. `source_sha256` is the hash of the
     candidate's file, empty for a baseline. `run` is the id of the run, and `measured_at` the time of the result in UTC.
     `checks` has the outcome of each check, also at other shapes. `timing` is None without a time, and `measurement` is
-    None if no cohort timed the kernel. `restricted_to` has the only shapes that the candidate accepts; it is empty if
-    the candidate accepts all shapes that were checked. `phases_s` has the seconds of each phase (such as build and
-    check) by name. `first_call_ms` is the time of the first checked call by the judge's clock. `log` is the log of a
-    failure: the compiler's output or a traceback. `printed` is the end of what the candidate printed while it was built
-    and checked, in Python and in kernels. `interim` says that the candidate has passed its checks and waits to be
-    timed; the final result replaces this one. `lacked_memory` says that the candidate failed while the judge found the
-    device short of memory, and that other processes held some of it. `numbers` has the arithmetic operations (`flops`)
-    and the bytes to move (`bytes`) of one call, and the limits of the device, as far as they are known. The
+    None if no cohort timed the kernel. `as_called` has the times of calls that the device does not wait for: they
+    contain launch latency, and no rank depends on them. `restricted_to` has the only shapes that the candidate accepts;
+    it is empty if the candidate accepts all shapes that were checked. `phases_s` has the seconds of each phase (such as
+    build and check) by name. `first_call_ms` is the time of the first checked call by the judge's clock. `log` is the
+    log of a failure: the compiler's output or a traceback. `printed` is the end of what the candidate printed while it
+    was built and checked, in Python and in kernels. `interim` says that the candidate has passed its checks and waits
+    to be timed; the final result replaces this one. `lacked_memory` says that the candidate failed while the judge
+    found the device short of memory, and that other processes held some of it. `numbers` has the arithmetic operations
+    (`flops`) and the bytes to move (`bytes`) of one call, and the limits of the device, as far as they are known. The
     name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number
     format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout. `isolation`
     describes the wall around the worker process. `reproduce` is the shell command that judges this kernel alone; it is
@@ -177,6 +178,7 @@ class Result:
     isolation: str = ""
     checks: tuple[Check, ...] = ()
     timing: Timing | None = None
+    as_called: Timing | None = None
     measurement: Measurement | None = None
     restricted_to: tuple[str, ...] = ()
     phases_s: Mapping[str, float] = field(default_factory=dict)

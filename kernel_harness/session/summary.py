@@ -183,11 +183,19 @@ def timed(facts: RunFacts, result: Result, cohort: Measurements, scale_ms: float
             timing = _as_verified(timing, result.measurement, alone=cohort.is_timed_by_judge_alone(arm.name))
         result = _with_timing(facts.bounds_ms, result, timing)
         if result.passed and not result.emulated:
-            times = passed.on_times(timing, cohort, arm.name)
-            result = replace(result, remarks=(*result.remarks, *times))
+            remarks = (*result.remarks, *passed.on_times(timing, cohort, arm.name))
+            result = replace(result, remarks=remarks, as_called=_as_called(cohort, arm.name, result.settings.baseline))
         return result
     why = cohort.broken.reason if cohort.broken else _why_none(own)
     return left_untimed(result, why) if why and result.passed else result
+
+
+def _as_called(cohort: Measurements, name: str, baseline: str) -> Timing | None:
+    """Returns the Timing of an arm's calls with launch latency, or None if there were none."""
+    rounds = [r for r in cohort.accepted_as_called if name in r.samples_ms]
+    if _in_counted_rounds(rounds, name) is None:
+        return None
+    return summarize(rounds, name, _in_counted_rounds(rounds, baseline))
 
 
 def _as_verified(timing: Timing, measurement: Measurement | None, *, alone: bool) -> Timing:

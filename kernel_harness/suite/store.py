@@ -76,6 +76,8 @@ class Entry:
     """The time of a call; None if none was timed."""
     speedup: Interval | None = None
     """The time of `baseline` divided by that of the candidate. None without a time, and under emulation."""
+    as_called: Interval | None = None
+    """The speedup with launch latency. None without such times."""
     share_of_bound: float | None = None
     """The least time that any correct kernel needs, divided by `time_ms`; None if it is unknown."""
     baseline: str = ""
@@ -105,7 +107,8 @@ class Entry:
         return Entry(
             task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
             result.reason[:_LONGEST_REASON], None, timing.time_ms if timing else None,
-            timing.speedup if timing and not result.emulated else None, roofline.share_of_bound(result),
+            timing.speedup if timing and not result.emulated else None,
+            result.as_called.speedup if result.as_called else None, roofline.share_of_bound(result),
             result.settings.baseline, result.emulated, result.run, result.measured_at, verdict.seconds,
             verdict.phases_s,
         )  # fmt: skip

@@ -26,7 +26,7 @@ EMULATED_NOTE = (
 )
 _COLUMNS = (
     "problem", "candidate", "status", "time_ms", "speedup", "speedup_low", "speedup_high", "share_of_bound", "baseline",
-    "emulated", "same_as", "source_sha256", "seconds", "measured_at", "reason",
+    "as_called_speedup", "emulated", "same_as", "source_sha256", "seconds", "measured_at", "reason",
 )  # fmt: skip
 _LEAST_SHARE = 0.01  # of the time that a phase with a row of its own takes
 
@@ -95,6 +95,7 @@ def candidate_rows(summary: Summary) -> pd.DataFrame:
     for one in summary.entries:
         low, speedup, high = (one.speedup.low, one.speedup.estimate, one.speedup.high) if one.speedup else (None,) * 3
         row = {**vars(one), "status": str(one.status), "speedup": speedup, "speedup_low": low, "speedup_high": high}
+        row["as_called_speedup"] = one.as_called and one.as_called.estimate
         rows.append({name: row[name] for name in _COLUMNS})
     return pd.DataFrame(rows)
 
@@ -128,7 +129,9 @@ def save_parquet(folder: Path, summary: Summary) -> Path:
     Raises Unwritable if the file cannot be written.
     """
     facts = {"device": summary.facts.device, **{f"setting_{k}": v for k, v in summary.facts.settings.items()}}
-    numbers = dict.fromkeys(("time_ms", "speedup", "speedup_low", "speedup_high", "share_of_bound"), "float64")
+    numbers = dict.fromkeys(
+        ("time_ms", "speedup", "speedup_low", "speedup_high", "as_called_speedup", "share_of_bound"), "float64"
+    )
     table = candidate_rows(summary).astype(numbers).assign(**facts)
     path = folder / "candidates.parquet"
     with writing(path):

@@ -81,13 +81,15 @@ def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_hos
 
 def _differences_ms(rounds: Sequence[Round], arm: str, baseline: str, on_host: bool) -> list[float]:
     return [
-        r.brackets_ms[arm] - r.samples_ms[arm] - around_ms
+        r.brackets_ms[arm] - r.samples_ms[arm] - around
         for r in rounds
-        if r.rejected is None and arm in r.brackets_ms and (around_ms := _around_ms(r, baseline, on_host)) is not None
+        if r.rejected is None
+        and arm in r.brackets_ms
+        and (around := around_ms(r, baseline, on_host=on_host)) is not None
     ]
 
 
-def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
+def around_ms(r: Round, baseline: str, *, on_host: bool = False) -> float | None:
     """Returns the bracket minus the device's time of the baseline's call, in ms; None if it is not known.
 
     If `on_host`, the call is the additional one whose worker awaits the inputs on the host.
@@ -108,10 +110,12 @@ def resolution_ms(
     """
     brackets = [r.brackets_ms[arm] for r in rounds if arm in r.brackets_ms]
     tail_ms = TAIL_MS if alone or (brackets and float(np.median(brackets)) >= BRIEF_MS) else 0.0
-    calls = [r.brackets_ms[arm] - (_around_ms(r, baseline, on_host) or 0.0) for r in rounds if arm in r.brackets_ms]
+    calls = [
+        r.brackets_ms[arm] - (around_ms(r, baseline, on_host=on_host) or 0.0) for r in rounds if arm in r.brackets_ms
+    ]
     call_ms = float(np.median(calls or [0.0]))
     least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else tail_ms)
-    copies = [ms for r in rounds if r.copied and (ms := _around_ms(r, baseline, False)) is not None]
+    copies = [ms for r in rounds if r.copied and (ms := around_ms(r, baseline)) is not None]
     return max(least, COPIED_MS, COPIED_SHARE * float(np.median(copies))) if copies else least
 
 
@@ -160,7 +164,7 @@ def bounded_by_judge(
     for r in rounds:
         # Without a call of the baseline to compare with, the whole bracket counts.
         brackets = {
-            arm: r.brackets_ms[arm] - (_around_ms(r, baseline, arm in on_host) or 0.0)
+            arm: r.brackets_ms[arm] - (around_ms(r, baseline, on_host=arm in on_host) or 0.0)
             for arm in by_judge & r.brackets_ms.keys()
         }
         longer = {arm: max(ms, brackets.get(arm, ms)) for arm, ms in r.samples_ms.items()}

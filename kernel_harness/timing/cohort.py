@@ -102,6 +102,7 @@ class Cohort:
     warmup: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
+    as_called: list[Round] = field(default_factory=list)
     audits: int = 0
     calls_s: float = 0.0
     audits_s: float = 0.0
@@ -133,6 +134,7 @@ class Cohort:
             tuple(self.warmup),
             tuple(self.rounds),
             tuple(self.states),
+            tuple(self.as_called),
             self.audits,
             self.device.policy.resolution_ms,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -59,15 +59,17 @@ class Measurements:
     """The measurements of one cohort.
 
     `arms` is keyed by the arm's name. `warmup` holds rounds that do not count, `rounds` the timed rounds. `states`
-    holds the device's state (such as clock rates) after each timed round. `audits` counts the timed outputs that were
-    compared with the right answer. `resolution_ms` is the difference between the times of two processes with the same
-    kernel on this device, which longer timing does not reduce.
+    holds the device's state (such as clock rates) after each timed round. `as_called` holds rounds of calls that the
+    device does not wait for, so that their times contain launch latency; they affect no rank. `audits` counts the timed
+    outputs that were compared with the right answer. `resolution_ms` is the difference between the times of two
+    processes with the same kernel on this device, which longer timing does not reduce.
     """
 
     arms: Mapping[str, ArmMeasurements]
     warmup: tuple[Round, ...] = ()
     rounds: tuple[Round, ...] = ()
     states: tuple[Mapping[str, Any], ...] = ()
+    as_called: tuple[Round, ...] = ()
     audits: int = 0
     resolution_ms: float = 0.0
 
@@ -99,10 +101,18 @@ class Measurements:
         needed = self.arms.keys() & {BASELINE, CONTROL}
         why = "torch or the control failed"
         rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
-        candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
         on_host = [arm.name for arm in self.arms.values() if arm.begins_on_host]
+        return self._bounded(reject_rounds(rounds, CONTROL), on_host)
+
+    @cached_property
+    def accepted_as_called(self) -> tuple[Round, ...]:
+        """Returns the rounds `as_called`, with device times that are too short corrected as in `accepted`."""
+        return self._bounded(self.as_called, list(self.arms))
+
+    def _bounded(self, rounds: tuple[Round, ...], on_host: Collection[str]) -> tuple[Round, ...]:
+        candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
         always = [arm.name for arm in self.arms.values() if arm.unordered]
-        return clock.bounded_by_judge(reject_rounds(rounds, CONTROL), candidates, BASELINE, on_host, always)
+        return clock.bounded_by_judge(rounds, candidates, BASELINE, on_host, always)
 
     def reported_by_device_ms(self, name: str) -> float | None:
         """Returns the median of an arm's device times in ms if `accepted` replaces some of them, otherwise None."""

@@ -18,6 +18,7 @@ from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.distributions import OWN
+from kernel_harness.timing.clock import around_ms
 from kernel_harness.timing.cohort import Arm, Cohort, asking
 from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.statistics import Round, order_of_round
@@ -25,9 +26,9 @@ from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.worker_client import Answer
 
-# An arm with short calls is called _MANY_CALLS times in a round, on different inputs. The judge's clock scatters by
-# microseconds from call to call, so the medians of its times are then known better. The sets of inputs of a round take
-# at most _MANY_CALLS_BYTES.
+# An arm with short calls, or with launch latency in its times, is called _MANY_CALLS times in a round, on different
+# inputs. The judge's clock scatters by microseconds from call to call, and launch latency by tens of microseconds, so
+# the medians are then known better. The sets of inputs of a round take at most _MANY_CALLS_BYTES.
 _MANY_CALLS, _MANY_CALLS_BYTES = 4, 1 << 28
 # Outputs of more than LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
@@ -48,14 +49,23 @@ class OneRound:
     """One round of a cohort. Every arm that is neither settled nor failed gets the same new inputs.
 
     They are drawn from `distribution`. If `warm` is True, each arm is called once more right after its last call, when
-    its inputs are still in the cache. The object holds inputs and a right answer in the device's memory, so it must be
-    forgotten before the next round begins.
+    its inputs are still in the cache. If `as_called`, the device does not wait until a call is enqueued: each worker
+    awaits the inputs on the host, so that times contain launch latency. The object holds inputs and a right answer in
+    the device's memory, so it must be forgotten before the next round begins.
     """
 
     def __init__(
-        self, cohort: Cohort, reference: Reference, rng: random.Random, *, warm: bool = False, distribution: str = OWN
+        self,
+        cohort: Cohort,
+        reference: Reference,
+        rng: random.Random,
+        *,
+        warm: bool = False,
+        as_called: bool = False,
+        distribution: str = OWN,
     ) -> None:
         self.cohort, self._reference, self._rng, self._warm = cohort, reference, rng, warm
+        self._as_called = as_called
         self._drawn = draw(reference, distribution=distribution)
         self._running = {arm.name: arm for arm in cohort.arms if arm.fault is None and not arm.settled}
         self._others = self._further_inputs()
@@ -89,31 +99,33 @@ class OneRound:
         self._audit({n: a for n, a in answers.items() if n not in audited})
         # If an arm failed in this round, the round still holds the times of the other arms.
         faultless = {name: calls[name] for name in answers if self._running[name].fault is None}
-        around_ms = self._around_on_host_ms()
-        of_calls = _as_round(faultless, self.cohort)
-        return replace(of_calls, distribution=self._drawn.distribution, around_on_host_ms=around_ms)
+        of_calls = self._as_round(faultless)
+        around = around_ms(of_calls, BASELINE) if self._as_called else self._around_on_host_ms()
+        return replace(of_calls, distribution=self._drawn.distribution, around_on_host_ms=around)
 
-    def _has_short_calls(self, arm: Arm) -> bool:
-        """Returns whether the arm's time in the last round was below that of the device's policy.
+    def _is_called_often(self, arm: Arm) -> bool:
+        """Returns whether the arm is called several times: its time in the last round was short, or times scatter.
 
-        Returns False for an arm whose worker awaits the inputs on the host, and for a model that is built anew for each
-        call: its first call could take a minute.
+        The device's policy says how short. Times scatter if they contain launch latency (`as_called`). Returns False
+        for a model that is built anew for each call, whose first call could take a minute, and in other rounds for an
+        arm whose worker awaits the inputs on the host.
         """
+        if self._as_called or arm.client.renews_model:
+            return not arm.client.renews_model
         before = self.cohort.rounds or self.cohort.warmup
         ms = before[-1].samples_ms.get(arm.name) if before else None
-        is_short = ms is not None and ms < self.cohort.device.policy.many_calls_below_ms
-        return is_short and not arm.begins_on_host and not arm.client.renews_model
+        return ms is not None and ms < self.cohort.device.policy.many_calls_below_ms and not arm.begins_on_host
 
     def _further_inputs(self) -> list[DrawnInputs]:
-        """Returns the inputs of the further calls of arms with short calls: none if no arm has any."""
-        if not any(map(self._has_short_calls, self._running.values())):
+        """Returns the inputs of the further calls of arms that are called often: none if no arm is."""
+        if not any(map(self._is_called_often, self._running.values())):
             return []
         count = min(_MANY_CALLS, _MANY_CALLS_BYTES // max(1, self._drawn.packed.size))
         return [draw(self._reference, distribution=self._drawn.distribution) for _ in range(count - 1)]
 
     def _inputs_of(self, arm: Arm) -> list[DrawnInputs]:
         """Returns the inputs of the arm's calls, in a random order."""
-        if not self._others or not self._has_short_calls(arm):
+        if not self._others or not self._is_called_often(arm):
             return [self._drawn]
         return self._rng.sample([self._drawn, *self._others], 1 + len(self._others))
 
@@ -126,14 +138,15 @@ class OneRound:
         made = []
         with asking(arm):
             built = arm.client.builds.new
-            if arm.begins_on_host and sets[0].packed.size <= LARGE_BYTES:
+            if (arm.begins_on_host or self._as_called) and sets[0].packed.size <= LARGE_BYTES:
                 # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the
                 # next call cannot return its output.
-                arm.client.call(draw(self._reference).packed, timed=arm.timed)
+                arm.client.call(draw(self._reference).packed, timed=replace(arm.timed, on_host=True))
             for drawn in sets:
                 keep = self._warm and drawn is sets[-1]
                 answer = arm.client.call(drawn.packed, timed=self._timed(arm), keep=keep)
-                arm.bracket_ms = answer.timed.bracket_ms
+                if not self._as_called:
+                    arm.bracket_ms = answer.timed.bracket_ms
                 arm.unordered = arm.unordered or answer.timed.unbracketed
                 if answer.clocked.peak_bytes is not None:
                     arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
@@ -157,6 +170,8 @@ class OneRound:
         longer than the call or the baseline's takes: a kernel that does not wait for the gate is done by then.
         """
         before = self.cohort.rounds or self.cohort.warmup
+        if self._as_called:
+            return replace(arm.timed, on_host=True)
         if arm.trusted or (self.cohort.rounds and self._rng.random() >= _SHUT_SHARE):
             return arm.timed
         baseline_ms = before[-1].samples_ms.get(BASELINE, 0.0) if before else 0.0
@@ -219,26 +234,27 @@ class OneRound:
         """
         return self.cohort.device.policy.works_behind and not self.cohort.rounds and not arm.unordered
 
+    def _as_round(self, calls: Mapping[str, Sequence[Answer]]) -> Round:
+        """Returns the Round with the times of the calls, for an arm with several calls their medians.
 
-def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
-    """Returns the Round with the times of the calls, for an arm with several calls their medians.
-
-    A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap. Exposed calls
-    do not count, unless more than half of the calls of an arm were exposed. Then they count, and the round is rejected,
-    but not for an arm that is always exposed (`Patience.waits`). The time of a call is the one by the device's clock.
-    The judge's time is used for a call whose device time is missing or too short to be real.
-    """
-    exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
-    counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
-    reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
-    brackets = {n: median([a.timed.bracket_ms for a in made]) for n, made in counted.items()}
-    clocked = {n for n, ms in reported.items() if ms >= cohort.device.policy.least_device_ms}
-    leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
-    rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
-    return Round(
-        {n: reported[n] if n in clocked else brackets[n] for n in calls},
-        tuple(calls),
-        rejected,
-        {n: brackets[n] for n in calls if n in clocked},
-        copied=any(answer.timed.copied for made in calls.values() for answer in made),
-    )
+        A call is exposed if it was not yet enqueued when the hold ended: its time may contain launch latency. Exposed
+        calls do not count, unless more than half of the calls of an arm were exposed. Then they count, and the round is
+        rejected, but not for an arm that is always exposed (`Patience.waits`), and not `as_called`. The time of a call
+        is the one by the device's clock. The judge's time is used for a call whose device time is missing or too short
+        to be real.
+        """
+        exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
+        counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
+        reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
+        brackets = {n: median([a.timed.bracket_ms for a in made]) for n, made in counted.items()}
+        clocked = {n for n, ms in reported.items() if ms >= self.cohort.device.policy.least_device_ms}
+        held = [] if self._as_called else [arm for arm in self.cohort.arms if arm.name in calls]
+        leaking = [arm.name for arm in held if arm.patience.update(exposed[arm.name])]
+        rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
+        return Round(
+            {n: reported[n] if n in clocked else brackets[n] for n in calls},
+            tuple(calls),
+            rejected,
+            {n: brackets[n] for n in calls if n in clocked},
+            copied=any(answer.timed.copied for made in calls.values() for answer in made),
+        )

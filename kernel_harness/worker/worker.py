@@ -300,19 +300,17 @@ class Worker:
     def _timed(self, call: Callable[[], Any], prepared: messages.Prepare) -> tuple[Any, device.Clocked]:
         if prepared.timed:
             cold = not self._memory(Purpose.INPUTS).is_cuda  # else the judge has emptied the cache
-            return self._device.timed(call, hold=self._hold_of(prepared.opening), cold=cold)
+            return self._device.timed(call, hold=self._hold_of(prepared), cold=cold)
         result = call()
         self._device.synchronize()
         return result, device.Clocked(None)
 
-    def _hold_of(self, opening: Opening) -> device.Hold | None:
-        """Returns the hold of the device in a timed call: the one at the gate if `opening` is STREAM, otherwise None.
+    def _hold_of(self, prepared: messages.Prepare) -> device.Hold | None:
+        """Returns the hold of the device in a timed call, or None if it has none.
 
-        Returns a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
+        It is the hold at the gate, or a Sleep if this worker has none because the shared memory is the host's.
         """
-        if self._hold is None:
-            return device.Sleep()
-        return self._hold if opening is Opening.STREAM else None
+        return (self._hold or device.Sleep()) if prepared.held else None
 
     def _kept_call(self) -> tuple[Callable[[], Any], device.Placed]:
         if self._last is None:

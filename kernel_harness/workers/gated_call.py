@@ -28,9 +28,10 @@ class Timed:
 
     The judge writes the inputs and opens the gate when the worker is ready, or after `hold_s` seconds. If `on_host`, or
     if the shared memory is the host's, the worker waits at the gate before it calls the model. Otherwise the worker
-    calls the model at once, and the device's stream waits at the gate. `brief`: the call is known to be shorter than
-    a time slice of the device. `shut_s`: the gate stays shut for so many seconds after the inputs are written, in which
-    the GPU is the worker's; only where the outputs are named before the call.
+    calls the model at once, and the device's stream waits at the gate. `brief`: the call is known to be shorter than a
+    time slice of the device. `shut_s`: the gate stays shut for so many seconds after the inputs are written, in which
+    the GPU is the worker's; only where the outputs are named before the call. With `on_host`, times contain launch
+    latency.
     """
 
     hold_s: float

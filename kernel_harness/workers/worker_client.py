@@ -231,9 +231,9 @@ class WorkerClient:
         self._expect_outputs()
         self._device.release_unused()  # the worker's call may need what the judge keeps without use
         self._exchange.reserve(Purpose.INPUTS, packed.size)
-        opening = self._opening(timed)
+        opening, held = self._opening(timed), timed is None or not timed.on_host
         prepare = messages.Prepare(
-            _layout(packed), FORWARD_SEED, poison, timed is not None, opening, keep, self.outputs.kept
+            _layout(packed), FORWARD_SEED, poison, timed is not None, held, opening, keep, self.outputs.kept
         )
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:

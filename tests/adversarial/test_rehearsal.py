@@ -117,6 +117,14 @@ def test_calls_are_right_and_timed_by_both_clocks_in_several_processes(
     assert not measured["waits_for_the_device"]
 
 
+@pytest.mark.parametrize("name", ["right", "for one shape", "torch"])
+def test_calls_are_also_timed_with_launch_latency(name: str, found: dict[str, dict[str, Any]]) -> None:
+    as_called = found[name]["as_called"]
+
+    assert len(as_called["samples_ms"]) == 6 and as_called["time"]["estimate"] > 0
+    assert as_called["speedup"]["estimate"] > 0
+
+
 def test_every_call_of_the_first_rounds_is_audited_on_the_inputs_that_were_masked(
     found: dict[str, dict[str, Any]],
 ) -> None:
@@ -193,6 +201,30 @@ def test_a_write_in_any_of_several_calls_of_a_round_or_in_the_warm_one_is_found(
     found = rehearsed("short calls", 4, kernel)["edits"]
 
     assert found["status"] == "MUTATED_INPUT" and "A timed call wrote" in found["reason"]
+
+
+KNOWS_THE_HOLD = """
+import sys
+import torch
+
+def is_held():
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "timed":
+        frame = frame.f_back
+    return frame is None or frame.f_locals.get("hold", frame) is not None
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T) if is_held() else torch.zeros(A.shape[1], B.shape[0])
+"""
+
+
+def test_a_wrong_answer_of_calls_with_launch_latency_is_a_failure(tmp_path: Path) -> None:
+    kernel = tmp_path / "knows.py"
+    kernel.write_text(KNOWS_THE_HOLD)
+    found = rehearsed("torch starts again", 4, kernel)["knows"]
+
+    assert found["status"] == "WRONG_VALUES" and "timed call" in found["reason"]
 
 
 # ----------------------------------------------------------------------------------------------------- cheats

@@ -34,7 +34,7 @@ COLUMNS = [
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes", "build_s",
     "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound", "peak_bytes",
+    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup",
 ]  # fmt: skip
 NUMBERS = {
     "flops": 2e9,
@@ -204,6 +204,7 @@ def test_a_timed_row_has_every_measured_figure():
         "environment": {**GPU, "processor": "a CPU"},
     }  # fmt: skip
     more["measurement"] = Measurement(peak_bytes=159383552)
+    more["as_called"] = Timing((5.0,), (), Interval(None, 5.0, None), Interval(None, 0.8, None))
     (row,) = rows([record("a", 2.0, checks=checks, numbers={**NUMBERS, "least_ms": 0.5}, **more)])
     assert row == {
         "rank": "1", "kernel": "a", "status": "PASSED", "precision": "", "time_ms": "2", "time_ms_low": "1.8",
@@ -212,7 +213,7 @@ def test_a_timed_row_has_every_measured_figure():
         "shapes": "2 checked", "build_s": "3.5", "source_sha256": "ab" * 32, "device": "NVIDIA H200",
         "measured_at": "2025-01-01T00:00:00+00:00", "reason": "", "isolation": "process",
         "run": "20250101-00-ab", "processor": "a CPU", "verified_to": "",
-        "share_of_bound": "0.25", "peak_bytes": "159383552",
+        "share_of_bound": "0.25", "peak_bytes": "159383552", "as_called_ms": "5", "as_called_speedup": "0.8",
     }  # fmt: skip
 
 
@@ -415,6 +416,15 @@ def test_a_note_says_how_far_the_judge_s_clock_verifies_the_times():
     shown = leaderboard.render(leaderboard.rank(made, SHAPE))
     assert "The judge's own clock verifies these times to 2.5% or better." in shown
     assert "verifies" not in leaderboard.render(leaderboard.rank(made[1:2], SHAPE))
+
+
+@pytest.mark.parametrize(("launched_ms", "shown"), [(2.1, False), (4.07, True)])
+def test_times_with_launch_latency_are_shown_where_they_differ(launched_ms: float, shown: bool) -> None:
+    as_called = Timing((launched_ms,), (), Interval(None, launched_ms, None), Interval(None, 1.98, None))
+    made = [record("a", 2.0, as_called=as_called), record("b", 4.0)]
+    text = leaderboard.render(leaderboard.rank(made, SHAPE))
+    assert ("as called" in text, f"{launched_ms} (1.98x)" in text) == (shown, shown)
+    assert (leaderboard.AS_CALLED_NOTE in text) is shown
 
 
 def of_memory(**peak_bytes: int | None) -> list[leaderboard.Row]:

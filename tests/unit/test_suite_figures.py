@@ -7,6 +7,7 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure, pass_at_k
 from kernel_harness.suite.store import Entry
+from kernel_harness.timing.intervals import Interval
 
 WRONG = Status.WRONG_VALUES
 # Two problems. p: speedups 0.4, 1.2 and 3, and one that is wrong. q: a speedup of 0.9, and three that are wrong.
@@ -68,6 +70,13 @@ def test_fast_p_is_certain_only_where_the_whole_interval_is_above_p(speedup: flo
     found = named([entry("p", "a", 0.5), entry("p", "b", speedup)])  # the intervals reach from -1% to +1%
     assert found["fast_1"].value == (speedup > 1) / 2 and found["fast_1 (best)"].value == (speedup > 1)
     assert found["fast_1 (certain)"].value == certain / 2 and found["fast_1 (best, certain)"].value == certain
+
+
+def test_fast_p_counts_launch_latency_apart() -> None:
+    fewer_launches = replace(entry("p", "a", 1.0), as_called=Interval(1.9, 1.98, 2.0))
+    found = named([fewer_launches, entry("p", "b", 1.2)])
+    assert found["fast_1"].value == 0.5 and found["fast_1 (as called)"].value == 0.5
+    assert found["fast_1.5 (best)"].value == 0 and found["fast_1.5 (best, as called)"].value == 1
 
 
 def test_a_candidate_that_passed_without_a_time_counts_as_right_and_not_as_fast() -> None:
