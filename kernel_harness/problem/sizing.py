@@ -7,7 +7,8 @@ back to its value in the file. `near` draws values a little below the problem's 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,20 @@ _MOST_STRETCHED_OPERATORS, _MOST_STRETCHED_WEIGHTS = 2**8, 2**26
 # A constant is a size if half of it saves at least this share of the work.
 _LEAST_SAVED = 0.02
 
+Numbers = Callable[[tuple[str, ...], "Shape"], list[int]]
+"""Returns smaller numbers to try for equal constants of a shape, which are named."""
+
+
+def _smaller(names: tuple[str, ...], shape: Shape) -> list[int]:
+    """Returns smaller numbers to try for the equal constants `names`: half of their value first, then others.
+
+    No constant of `shape` has any of these numbers.
+    """
+    value, taken = shape[names[0]], set(shape.values())
+    half, quarter = value // 2, value // 4
+    numbers = (half, *([quarter] if quarter >= _LEAST_NEAR else []), half + 2, half + 4, half + 1, value * 3 // 4)
+    return [number for number in dict.fromkeys(numbers) if number < value and number not in taken]
+
 
 def fitted(problem: Problem) -> Shape:
     """Returns smaller values of size constants, at which a CPU can check the problem. The others keep their values.
@@ -47,13 +62,52 @@ def fitted(problem: Problem) -> Shape:
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
-def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, int], Cost | None]:
-    """Returns the shape reduced as by `fitted`, except the constants named `fixed`, and its cost (None: see `cost`)."""
+def aligned(problem: Problem) -> Shape | None:
+    """Returns sizes for a candidate that refuses those that `fitted` has chosen. `problem` has the fitted sizes.
+
+    They are the sizes in the file, divided by powers of two, so that they are multiples of tiles and of vectors as
+    these are. Sizes that differ in the file stay different, but others may become equal. Returns None if `fitted` has
+    not chosen the sizes of `problem`, and an empty dict if there are no others that a CPU can check.
+    """
+    file = problem.in_file
+    chosen = fitted(file) if problem.emulated and not problem.cpu_shape else {}
+    if not chosen or {**file.shape, **chosen} != dict(problem.shape):
+        return None
+    shape = known(file, "aligned", lambda: _aligned(file))
+    return {} if shape == dict(problem.shape) else shape
+
+
+def _aligned(file: Problem) -> dict[str, int]:
+    shape, work = _reduced(file, numbers=partial(_halves, dict(file.shape)))
+    is_whole = all(file.shape[name] % value == 0 for name, value in shape.items() if value)
+    return shape if is_whole and work is not None and work.share <= 1 else {}
+
+
+def _halves(own: Shape, names: tuple[str, ...], shape: Shape) -> list[int]:
+    """Returns smaller numbers to try for the equal constants `names`, none of which a size has that differs in `own`.
+
+    They are an eighth of the present value, a quarter or a half, as far as it can be divided. The half comes first.
+    """
+    value = shape[names[0]]
+    taken = {each for name, each in shape.items() if own[name] != own[names[0]]}
+    parts = [value // part for part in (2, 4, 8) if value % part == 0]
+    return [part for part in parts if part >= _LEAST_NEAR and part not in taken]
+
+
+def _reduced(
+    problem: Problem, fixed: Collection[str] = (), numbers: Numbers = _smaller
+) -> tuple[dict[str, int], Cost | None]:
+    """Returns the shape reduced as by `fitted`, except the constants named `fixed`, and its cost (None: see `cost`).
+
+    `numbers` returns the smaller numbers to try for equal constants of a shape.
+    """
     now = cost(problem)
     kept: set[tuple[str, ...]] = set()  # constants that the model does not accept smaller
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        steps = (step for step in _steps(shape) if tuple(step[0]) not in kept and step[0].keys().isdisjoint(fixed))
+        steps = (
+            step for step in _steps(shape, numbers) if tuple(step[0]) not in kept and step[0].keys().isdisjoint(fixed)
+        )
         step = next(steps, None)
         if step is None:
             break
@@ -110,7 +164,7 @@ def _is_stretchable(work: Cost) -> bool:
     return few and work.flops <= _MOST_STRETCHED_FLOPS and work.bytes <= _MOST_STRETCHED_BYTES
 
 
-def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
+def _steps(shape: Shape, numbers: Numbers) -> Iterator[list[dict[str, int]]]:
     """Yields steps to a smaller shape. A step is a list of changes to try; all of them set the same constants.
 
     A step changes one group of constants, or divides two groups by 2 or 4: these may have a fixed ratio, such as the
@@ -118,8 +172,8 @@ def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
     """
     groups = list(_groups(shape))
     for names in groups:
-        if numbers := _smaller(shape[names[0]], shape.values()):
-            yield [dict.fromkeys(names, number) for number in numbers]
+        if found := numbers(names, shape):
+            yield [dict.fromkeys(names, number) for number in found]
     for one, other in combinations(groups, 2):
         changes = [{name: shape[name] // part for name in (*one, *other)} for part in (2, 4)]
         if different := [change for change in changes if _as_different(shape, change)]:
@@ -166,13 +220,6 @@ def _kind(name: str) -> str:
     """Returns "batch" or "channels" if the constant's name says so; for any other constant, an empty text."""
     kinds = {"batch": "batch", "channel": "channels", "feature": "channels"}
     return next((kind for part, kind in kinds.items() if part in name.lower()), "")
-
-
-def _smaller(value: int, taken: Iterable[int]) -> list[int]:
-    """Returns smaller numbers to try in place of `value`, none in `taken`: half of it first, then a quarter, others."""
-    half, quarter = value // 2, value // 4
-    numbers = (half, *([quarter] if quarter >= _LEAST_NEAR else []), half + 2, half + 4, half + 1, value * 3 // 4)
-    return [number for number in dict.fromkeys(numbers) if number < value and number not in set(taken)]
 
 
 def near(problem: Problem, rng: random.Random) -> Shape:

@@ -152,7 +152,8 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
 
     def one(trial: Trial) -> None:
         again = sanitize_command(run.problem, run.device, trial.candidate)
-        trial.remarks += on_memory(trial, cases, run.fork_server, run.settings.seed, device, again)
+        own = trial.cases if trial.untimed else cases  # at the sizes that the candidate does not refuse
+        trial.remarks += on_memory(trial, own, run.fork_server, run.settings.seed, device, again)
 
     with ThreadPoolExecutor(_jobs(run) if run.device.policy.checked_side_by_side else 1) as pool:
         try:

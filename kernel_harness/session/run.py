@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from kernel_harness.checking.cases import Reference
+from kernel_harness.checking.plan import Case, plan
 from kernel_harness.core.status import Status
+from kernel_harness.problem import sizing
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
 from kernel_harness.session.summary import RunFacts
@@ -60,7 +62,20 @@ class RunContext(RunFacts):
     def trial(self, candidate: Candidate) -> Trial:
         """Returns a new trial of a candidate. Nothing has been started."""
         tell = partial(self.observer.stage, candidate.name)
-        return Trial(candidate, self.new_client, self.reference, self.cases, tell)
+        return Trial(candidate, self.new_client, self.reference, self.cases, tell, resized=lambda: self.resized)
+
+    @cached_property
+    def resized(self) -> tuple[Reference, Sequence[Case]] | None:
+        """What a candidate is checked with that refuses the sizes that were chosen for a CPU; None if none were.
+
+        There are no cases if no other sizes suit a CPU.
+        """
+        shape = sizing.aligned(self.problem) if self.settings.case is None else None
+        if not shape:
+            return None if shape is None else (self.reference, [])
+        problem = self.problem.at(shape)
+        cases = plan(problem, self.settings.seed, quick=self.settings.quick)
+        return Reference(problem, self.reference.device, self.settings.precision), cases
 
     def new_client(self) -> WorkerClient:
         """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""

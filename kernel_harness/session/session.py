@@ -218,7 +218,7 @@ class Session(Closing):
                         explain(run, trial)
                     else:
                         trial.remarks = overflow.on_passed(trial)
-                        if run.settings.case is None:
+                        if run.settings.case is None and not trial.untimed:
                             run = self._known(run, events)
                             _wait(trial, waiting)
                             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -36,6 +37,12 @@ from kernel_harness.workers.worker_client import Answer, WorkerClient
 _CONTEXT_BYTES = 6 << 30
 _MOST_HELD = 2  # in what a call of the reference takes
 
+_NOT_TIMED = "it refuses the sizes that were chosen for a CPU"
+_REFUSES_ALL = (
+    "The kernel refuses the sizes that a CPU can check. Judge it on a GPU, at the sizes in the problem's file. The "
+    "refusal: {}"
+)
+_RAISES = re.compile(r"\b(raise|throw|assert|TORCH_CHECK\w*|AT_ASSERT\w*|AT_ERROR)\b")
 _NO_CASE = "No case could be checked: none suits both the reference and the candidate. Choose another --case."
 
 _LOG = logging.getLogger(__name__)
@@ -65,7 +72,8 @@ class Trial(ModelProcess):
     """One candidate from its file to its verdict.
 
     `start`: starts a worker process without a model. `tell`: gets a text for each step. `entered`: gets the trial
-    whenever it has entered another state.
+    whenever it has entered another state. `resized`: returns the reference and the cases at other sizes, for a
+    candidate that refuses the timed sizes; None if there are no others.
 
     `building` is done when the build has ended. `is_discarded`: `discard` was called.
     The candidate has passed so far if `fault` is None. `checks` has the verdict on each case that gave an output, and
@@ -85,10 +93,11 @@ class Trial(ModelProcess):
     def __init__(
         self, candidate: Candidate, start: Callable[[], WorkerClient], reference: Reference, cases: Sequence[Case],
         tell: Tell = silent, entered: Callable[[Trial], None] = lambda trial: None,
+        resized: Callable[[], tuple[Reference, Sequence[Case]] | None] = lambda: None,
     ) -> None:  # fmt: skip
         super().__init__(ModelSource(file_name(candidate), candidate.source, "ModelNew"), start, reference)
         self.candidate, self.reference, self.cases = candidate, reference, cases
-        self.tell, self.entered = tell, entered
+        self.tell, self.entered, self._resized = tell, entered, resized
         self.state = State.QUEUED
         self.building: Future[None] = Future()
         self.is_discarded = False
@@ -195,15 +204,12 @@ class Trial(ModelProcess):
         """
         began = time.perf_counter()
         try:
-            for number, case in enumerate(self.cases if self.fault is None else (), 1):
-                self.tell(f"checking case {number} of {len(self.cases)}")
-                self.failed_case = case
-                self._try(case)
-            self.failed_case = None
-            if self.fault is None and not self.checks and not self.refused:
-                raise Fault(Status.UNSUPPORTED, _NO_CASE)
-            if self.fault is None and ready_for_timing:
-                self.make(self.reference.problem)
+            if self.fault is None:
+                self._try_all()
+                if not self.checks and not self.refused:
+                    raise Fault(Status.UNSUPPORTED, _NO_CASE)
+                if ready_for_timing and not self.untimed:
+                    self.make(self.reference.problem)
         except Fault as fault:
             self.fail(fault)
         except torch.OutOfMemoryError as error:
@@ -219,18 +225,56 @@ class Trial(ModelProcess):
         """Builds the model for the sizes of `problem` (`WorkerClient.make`)."""
         return self.running.make(problem)
 
+    def _try_all(self) -> None:
+        """Tries all cases, at other sizes if the candidate refuses the timed ones. Raises Fault if a check fails."""
+        try:
+            self._try_each()
+        except Refused as refusal:
+            others = self._resized()
+            if others is None:
+                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+            refused, (self.reference, self.cases) = self.failed_case, others
+            self.compare_with(self.reference)
+            try:
+                if not self.cases:
+                    raise
+                self._try_each()
+            except Refused:
+                self.failed_case = refused
+                if self._checks_sizes(str(refusal)):
+                    raise Fault(Status.UNSUPPORTED, _REFUSES_ALL.format(refusal), refusal.log) from None
+                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+            self.untimed = _NOT_TIMED
+
+    def _checks_sizes(self, refusal: str) -> bool:
+        """Returns whether a refusal comes from a statement of the candidate's file that raises an exception."""
+        place = re.match(rf"{re.escape(self.source.file)}:(\d+): ", refusal)
+        lines = self.candidate.source.split("\n")[max(0, int(place[1]) - 3) : int(place[1])] if place else []
+        return any(map(_RAISES.search, lines))
+
+    def _try_each(self) -> None:
+        """Tries each case. Raises Fault if a check fails, and Refused if the candidate refuses the timed sizes."""
+        for number, case in enumerate(self.cases, 1):
+            self.tell(f"checking case {number} of {len(self.cases)}")
+            self.failed_case = case
+            self._try(case)
+        self.failed_case = None
+
     def _try(self, case: Case) -> None:
-        """Calls the candidate in a case, unless that does not suit it. Raises Fault if a check of its answer fails."""
+        """Calls the candidate in a case, unless that does not suit it. Raises Fault if a check of its answer fails.
+
+        Raises Refused if it refuses the timed sizes.
+        """
         if not self._is_ready_for(case):
             return
         packed = self.reference.inputs(case)
         try:
             answer = self.running.call(packed, poison=case.poison)
             checks = self._compared(case, packed, answer)
-        except Refused as refusal:
-            if case.timed_shape:
-                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+        except Refused:
             self.refused.append(case.shape_name)
+            if case.timed_shape:
+                raise
             return
         self.checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
         failed = next((check for check in checks if not check.passed), None)

@@ -204,3 +204,58 @@ def test_a_problem_whose_outputs_are_too_small_to_show_a_precision_says_so(
         result = evaluator.evaluate(source + "\nModelNew = Model\n")
     assert result.status is Status.PASSED, result.reason
     assert ("Remark: precision was not checked: outputs of fewer than 1024 elements" in result.reason) is told
+
+
+POOLED = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.nn.functional.avg_pool2d(x * x.sigmoid(), 2)
+
+batch_size, channels = 128, 64
+height = width = 256
+
+def get_inputs():
+    return [torch.randn(batch_size, channels, height, width)]
+
+def get_init_inputs():
+    return []
+"""
+REFUSING = """
+class ModelNew(Model):
+    def forward(self, x):
+        {statement}
+        return 1{factor} * super().forward(x)
+"""
+ALIGNED = 'if x.shape[-1] % 32: raise ValueError("whole tiles only")'
+
+
+@pytest.mark.parametrize(
+    ("statement", "factor", "status"),
+    [
+        (ALIGNED, "", Status.PASSED),
+        (ALIGNED, ".5", Status.WRONG_VALUES),
+        ('if x.shape[-1] != 256: raise ValueError("only 256")', "", Status.UNSUPPORTED),
+        ("x.reshape(7, -1)", "", Status.RUNTIME_ERROR),
+    ],
+    ids=["for whole tiles", "wrong for whole tiles", "for one size", "an error of torch at every size"],
+)
+def test_a_candidate_that_refuses_sizes_that_were_chosen_for_a_cpu_is_judged_at_others(
+    statement: str, factor: str, status: Status, tmp_path: Path
+) -> None:
+    (tmp_path / "pooled.py").write_text(POOLED)
+    source = POOLED + REFUSING.format(statement=statement, factor=factor)
+    with Evaluator(tmp_path / "pooled.py", device="cpu") as evaluator:
+        result = evaluator.evaluate(source)
+
+    assert result.status is status, result.reason
+    if status is Status.PASSED:
+        (only,) = result.restricted_to[:1]
+        assert "height=32,width=32" in only and result.timing is None and "sizes that were chosen" in result.reason
+    if status is Status.UNSUPPORTED:
+        assert "only 256" in result.reason and "Judge it on a GPU" in result.reason

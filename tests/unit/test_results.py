@@ -142,8 +142,8 @@ def full() -> Result:
     )
     return result(
         kind=Kind.BASELINE, title="an idea", run="a run", measured_at="now", emulated=True, isolation="process",
-        checks=(explained,), timing=TIMING, measurement=measured, restricted_to=("M=4",), phases_s={"build": 2.0},
-        builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", printed="n is 5\n",
+        checks=(explained,), timing=TIMING, as_called=TIMING, measurement=measured, restricted_to=("M=4",),
+        phases_s={"build": 2.0}, builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", printed="n is 5\n",
         remarks=(remark,), reproduce="a command",
         lacked_memory=True, numbers={"flops": 1e9},
         environment={"device": "a GPU", "capability": [9, 0]}, settings=chosen,
