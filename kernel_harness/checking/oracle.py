@@ -11,14 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking.reference_model import (
-    is_out_of_memory,
-    key_of,
-    memory_errors,
-    placed,
-    run_model,
-    summary,
-)
+from kernel_harness.checking.reference_model import is_out_of_memory, key_of, memory_errors, placed, run_model, summary
 from kernel_harness.checking.reference_runs import ReferenceRuns
 from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged

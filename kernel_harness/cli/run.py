@@ -70,8 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_device(parser, sweep=True)
     add_define(
-        parser,
-        "TILE=16,32: each value makes a kernel of its own; may be given several times, for all combinations",
+        parser, "TILE=16,32: each value makes a kernel of its own; may be given several times, for all combinations"
     )
     parser.add_argument(
         "--rounds", type=count, metavar="N",

@@ -182,15 +182,8 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
     told = ", ".join(f"{change.value} {counts[change]}" for change in Change if counts[change])
     order = (Change.BROKEN, Change.SLOWER, Change.FIXED, Change.FASTER)
     changed = [c for change in order for c in outcome.candidates if c.change is change]
-    rows = [
-        (
-            f"{c.problem}/{c.candidate}",
-            c.change.value,
-            "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x",
-            c.note,
-        )
-        for c in changed[:_MOST_ROWS]
-    ]
+    shown = [(c, "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x") for c in changed[:_MOST_ROWS]]
+    rows = [(f"{c.problem}/{c.candidate}", c.change.value, ratio, c.note) for c, ratio in shown]
     lines = ["", f"{len(outcome.candidates)} candidates are in both: {told}."]
     if rows:
         lines += ["", cells.table(["candidate", "B is", "speedup B / A", ""], rows)]
