@@ -16,7 +16,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched
 from kernel_harness.ipc import messages
@@ -61,7 +61,7 @@ def profile(
             )
         launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
         if recorded:
-            stored.of(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
+            lines.stored(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
         tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
