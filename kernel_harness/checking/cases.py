@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
@@ -17,6 +17,7 @@ from kernel_harness.checking.oracle import Float64, Oracle
 from kernel_harness.checking.plan import Case, case_at, derived_seed, plan
 from kernel_harness.checking.reference_model import is_out_of_memory, key_of, on_host, placed, summary
 from kernel_harness.checking.reference_runs import ReferenceRuns
+from kernel_harness.checking.unchanged_models import Kept
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.phases import phase
@@ -40,34 +41,6 @@ _KEPT_SHARE = 1 / 32
 # The elements of an output that show whether a few inputs decide the whole answer.
 _SAMPLE = 1 << 12
 
-T = TypeVar("T")
-
-
-class _Kept(Generic[T]):
-    """A cache with one value for each case. `trim` removes the oldest values if their tensors take too much memory."""
-
-    def __init__(self) -> None:
-        self._values: dict[Case, tuple[T, int]] = {}
-
-    def __contains__(self, case: Case) -> bool:
-        return case in self._values
-
-    def __getitem__(self, case: Case) -> T:
-        return self._values[case][0]
-
-    def keep(self, case: Case, value: T, held: Iterable[torch.Tensor]) -> None:
-        """Stores `value` for `case`; its memory is that of the tensors `held`. A later `trim` may remove it."""
-        self._values[case] = value, sum(tensor.nbytes for tensor in held)
-
-    def trim(self, most_bytes: float) -> None:
-        """Removes the oldest values until the remaining ones take at most `most_bytes` together."""
-        while self._values and sum(size for _, size in self._values.values()) > most_bytes:
-            del self._values[next(iter(self._values))]
-
-    def clear(self) -> None:
-        """Removes all values."""
-        self._values.clear()
-
 
 class Reference(ReferenceRuns):
     """Computes the right answers of one problem.
@@ -83,8 +56,8 @@ class Reference(ReferenceRuns):
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
-        self._inputs: _Kept[Packed] = _Kept()
-        self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
+        self._inputs: Kept[Packed] = Kept()
+        self._expectations: Kept[tuple[Any, Expectation]] = Kept()
         self._float64 = Float64(self, self._expectations.clear)
 
     def at(self, case: Case) -> Problem:
