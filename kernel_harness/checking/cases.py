@@ -12,7 +12,7 @@ import torch
 from kernel_harness.checking import operators
 from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.elementwise import all_finite, count
+from kernel_harness.checking.elementwise import all_finite, count, sample
 from kernel_harness.checking.oracle import Float64, Oracle
 from kernel_harness.checking.plan import Case, case_at, derived_seed, plan
 from kernel_harness.checking.reference_model import is_out_of_memory, key_of, on_host, placed, summary
@@ -144,9 +144,9 @@ class Reference(ReferenceRuns):
         """
         if not problem.parameters and (case.drawn or self.device == "cpu"):
             return True
-        if self.sums_up(problem) is None:
+        if self._facts(problem).sums_up is None:
             self.tried(problem, seed)
-        return bool(self.sums_up(problem))
+        return bool(self._facts(problem).sums_up)
 
     def _decided_by_signs(self, case: Case, problem: Problem, seed: int) -> bool:
         """Returns whether inputs of one sign may show a mistake: at which number a search for an extremum starts.
@@ -168,13 +168,7 @@ class Reference(ReferenceRuns):
         if key not in self._deciders:
 
             def sampled(distribution: str) -> torch.Tensor:
-                outputs = self.tried(problem, seed, distribution)
-                places = [
-                    torch.randint(o.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1)) for o in outputs
-                ]
-                return torch.cat(
-                    [o.reshape(-1)[at.to(o.device)].double() for o, at in zip(outputs, places, strict=True)]
-                )
+                return torch.cat([sample(o, _SAMPLE).double() for o in self.tried(problem, seed, distribution)])
 
             def decides(distribution: str) -> bool:
                 return bool(2 * count(sampled(distribution) != usual) >= usual.numel())
