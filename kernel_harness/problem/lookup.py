@@ -121,7 +121,8 @@ def source(given: str | Path) -> Candidate:
     preprocessor line is a .cu file, any other text is Python. The candidate of a text is named `candidate`.
     Raises NotFound for a path without a file and for a reserved name, and UserError for a file with a wrong suffix.
     """
-    if isinstance(given, Path) or _names_a_file(given):
+    # No kernel is one line of code that ends in .py or .cu.
+    if isinstance(given, Path) or ("\n" not in given and given.endswith((".py", ".cu"))):
         path = Path(given)
         if path.suffix not in (".py", ".cu"):
             raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
@@ -139,11 +140,6 @@ def check_not_reserved(name: str, path: Path) -> None:
     """Raises NotFound if a kernel, whose file is at `path`, has the name of a baseline or of the control."""
     if name in RESERVED:
         raise NotFound(f"{path}: the name {name!r} is reserved for an arm of the harness; rename the file")
-
-
-def _names_a_file(given: str) -> bool:
-    """Returns whether a text is meant as a path: no kernel is one line of code that ends in .py or .cu."""
-    return "\n" not in given and given.endswith((".py", ".cu"))
 
 
 def _matches(name: str, found: Iterable[Path]) -> list[Path]:
