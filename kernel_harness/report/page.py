@@ -168,22 +168,17 @@ def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def facts_of(result: Result) -> dict[str, str]:
     """Returns facts about device, machine and settings of a result, as text for readers, by the facts' names."""
+    tolerance = result.settings.tolerance
+    conditions = {
+        "isolation": result.isolation, "tolerance": tolerance and f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
+        "allowed_precision": result.settings.allowed_precision, "run": result.run,
+    }  # fmt: skip
     found = {}
-    for fact, value in {**result.environment, **_conditions(result)}.items():
+    for fact, value in {**result.environment, **conditions}.items():
         name, text = _FACTS.get(fact, (fact.replace("_", " "), str))
         if fact not in _CHANGING and value not in (None, ""):
             found[name] = " ".join(text(value).split())
     return found
-
-
-def _conditions(result: Result) -> dict[str, Any]:
-    tolerance = result.settings.tolerance
-    return {
-        "isolation": result.isolation or None,
-        "tolerance": tolerance and f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
-        "allowed_precision": result.settings.allowed_precision,
-        "run": result.run,
-    }
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
