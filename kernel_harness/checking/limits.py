@@ -208,9 +208,8 @@ def is_tail(compared: Compared, i: int, limits: Limits, wrong: torch.Tensor) -> 
             parts = {name: TAIL * getattr(limit, name) for name in ("rtol", "atol", "factor")}
             like &= exceeds(want, want, replace(limit, **parts)).to(like.device)
     truth = compared.truths[i]
-    like &= up_to(max(LARGE * typical(truth), largest_error(truth, torch.zeros_like(truth), wrong)), truth).to(
-        like.device
-    )
+    largest = max(LARGE * typical(truth), largest_error(truth, torch.zeros_like(truth), wrong))
+    like &= up_to(largest, truth).to(like.device)
     if like.all() or 2 * count(wrong) > count(like):
         return False
     return largest_error(got, truth, wrong) <= NEARNESS * largest_error(want, truth, like)

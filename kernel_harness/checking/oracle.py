@@ -138,11 +138,9 @@ class Float64:
                 for output, whole in zip(outputs(part), expected, strict=True)
             )
 
+        float32 = self._runs.float32
         try:
-            if (
-                self._runs.float32.call(key, lambda: problem.model(self._device), alike)
-                and not self._runs.float32.was_changed
-            ):
+            if float32.call(key, lambda: problem.model(self._device), alike) and not float32.was_changed:
                 return slices
         except Exception as error:
             if is_out_of_memory(error):

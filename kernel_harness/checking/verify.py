@@ -159,11 +159,8 @@ def _structure(compared: Compared) -> _Failure | None:
             return Check(compared.expectation.case, Status.WRONG_SHAPE, detail=text)
     for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.dtype != want.dtype:
-            return Check(
-                compared.expectation.case,
-                Status.WRONG_DTYPE,
-                detail=f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}.",
-            )
+            text = f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}."
+            return Check(compared.expectation.case, Status.WRONG_DTYPE, detail=text)
     return None
 
 
@@ -295,9 +292,8 @@ def _described(compared: Compared, failure: _Failure) -> Check:
         got, want = got.float(), want.float()
     wrong = Wrong(got, want, mask)
     if wrong.count == 0:
-        text = (
-            f"{_name(compared, i)} has a relative error of {compared.errors[i].relative:.2g}, spread over all elements."
-        )
+        error = f"{compared.errors[i].relative:.2g}"
+        text = f"{_name(compared, i)} has a relative error of {error}, spread over all elements."
         return Check(case, Status.WRONG_VALUES, detail=text)
     shown, pattern = first_mismatches(wrong), _input_pattern(compared, i) or describe(wrong)
     odd = 0 if want.is_complex() or all_finite(got) else count(mask & ~got.isfinite())
@@ -314,9 +310,9 @@ def _described(compared: Compared, failure: _Failure) -> Check:
 
 def _is_small_beside_norm(compared: Compared, i: int) -> bool:
     """Returns whether elements of output i have a scale, and its error is that of its own format beside its norm."""
-    relative = (
-        compared.errors[i].relative if compared.expectation.scale is not None and compared.is_inexact(i) else None
-    )
+    if compared.expectation.scale is None or not compared.is_inexact(i):
+        return False
+    relative = compared.errors[i].relative
     return relative is not None and relative <= compared.own_error(i)
 
 

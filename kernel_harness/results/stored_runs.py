@@ -56,11 +56,8 @@ def _incomplete(word: str, name: str, runs: Mapping[str, Sequence[Result]]) -> s
     if interrupted(runs[name]):
         return " (interrupted)"
     later = [each for each in list(runs)[list(runs).index(name) + 1 :] if interrupted(runs[each])]
-    return (
-        f" (later runs left out because they were interrupted: {', '.join(later)})"
-        if later and word in (LATEST, PREVIOUS)
-        else ""
-    )
+    named = bool(later) and word in (LATEST, PREVIOUS)
+    return f" (later runs left out because they were interrupted: {', '.join(later)})" if named else ""
 
 
 def _in_file(path: Path, results: Path, kernels: Sequence[str]) -> Side:
