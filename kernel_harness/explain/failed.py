@@ -217,5 +217,6 @@ def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]
         return []
     case, problem = trial.failed_case, trial.reference.problem
     within_s = _HUNG_S if trial.status is Status.TIMEOUT else sanitize.REMARK_S
-    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed, within_s=within_s, tell=trial.tell)
+    job = sanitize.Job(problem, trial.candidate, [case], within_s=within_s)
+    found = sanitize.remark(fork_server, job, seed, trial.tell)
     return [found] if found else []

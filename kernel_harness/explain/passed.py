@@ -82,11 +82,11 @@ def on_memory(
     """
     if not trial.builds:
         return []
-    of, cases = (trial.reference.problem, trial.candidate), _telling(cases)
+    job = sanitize.Job(trial.reference.problem, trial.candidate, _telling(cases), orders=False, within_s=_SANITIZED_S)
     if device == "cpu":
-        found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False, tell=trial.tell)
+        found = sanitize.remark(fork_server, job, seed, trial.tell)
     else:
-        found = sanitize.remark_on_gpu(fork_server, device, *of, cases, trial.tell)
+        found = sanitize.remark_on_gpu(fork_server, device, job, trial.tell)
     if found is None:
         found = registers.remark(trial.candidate.source)
         return [replace(found, kind=RemarkKind.SANITIZER)] if found else []
