@@ -129,7 +129,7 @@ class Reference(ReferenceRuns):
             return False
         if case.inputs_from in (OUTLIERS, STRETCH) and case.inputs_from not in self._deciding(problem, seed):
             return False
-        if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states_stress):
+        if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states("STRESS")):
             own, varied = (self.drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
             if all(map(unchanged, own, varied)):
                 return False
@@ -153,7 +153,7 @@ class Reference(ReferenceRuns):
 
         The outputs of a layer with weights have both signs whatever the inputs are.
         """
-        if problem.states_stress:  # the file's own distribution of this name
+        if problem.states("STRESS"):  # the file's own distribution of this name
             return True
         searches = _SEARCHES[case.inputs_from]
         return not problem.parameters and self.calls(problem, self.drawn(problem, seed), searches)
@@ -192,7 +192,7 @@ class Reference(ReferenceRuns):
         """
         # Zeros take less power and may take less time, so times for them tell little.
         stress = [d for d in sorted(self.problem.stress) if d != SPARSE]
-        stated = stress if self.problem.states_stress else []
+        stated = stress if self.problem.states("STRESS") else []
         cases = [case_at(self.problem.shape, d, 0) for d in (*stress, *LOOKALIKES)]
         return [case.distribution for case in cases if case.distribution in stated or self.works(case)]
 
@@ -202,7 +202,7 @@ class Reference(ReferenceRuns):
         Returns False for a variation of the problem's inputs whose answer contains NaN or infinity, because such inputs
         may not be valid for the problem. Returns True for the problem's own inputs and for a distribution of STRESS.
         """
-        stated = self.problem.states_stress and expectation.distribution not in LOOKALIKES
+        stated = self.problem.states("STRESS") and expectation.distribution not in LOOKALIKES
         if expectation.distribution == OWN or stated:
             return True
         answers = [*expectation.expected, *(expectation.oracle or ())]

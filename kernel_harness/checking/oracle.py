@@ -108,7 +108,7 @@ class Float64:
                 if is_out_of_memory(error):
                     raise
                 return Oracle(None, missing=f"the reference cannot run in float64 ({summary(error)})")
-            scaled = scaled and problem.states_error_scale and not packed.changed
+            scaled = scaled and problem.states("error_scale") and not packed.changed
             scale = problem.error_scale(placed(packed, device, torch.float64)) if scaled else None
             return Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
