@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernel_harness.core.arms import RESERVED
-from kernel_harness.core.errors import NotFound, ProblemNotFound, UserError
+from kernel_harness.core.errors import NotFound, UserError
 from kernel_harness.core.paths import kernel_folders, problem_folders
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import problem as problems
@@ -41,7 +41,7 @@ def existing_problem_path(name: str, root: Path) -> Path:
     """
     path = problem_path(name, root)
     if path is None:
-        raise ProblemNotFound(f"no problem {name!r}{_close(name, problem_names(root))}", name)
+        raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
     return path
 
 
