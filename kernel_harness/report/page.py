@@ -18,7 +18,6 @@ from kernel_harness.results import cells, leaderboard, roofline
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Measurement, Result
 from kernel_harness.timing import intervals
-from kernel_harness.timing.intervals import Comparison
 
 # The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
@@ -106,13 +105,10 @@ def rows(page: Page) -> list[dict[str, Any]]:
         clean["first_line"] = result.reason.strip().partition("\n")[0]
         clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
         itself = result.kernel == result.settings.baseline
-        clean["versus"] = None if page.emulated or itself else _versus(result)
+        speedup = None if page.emulated or itself or not result.timing else result.timing.speedup
+        clean["versus"] = intervals.compare(speedup) if speedup else None
         found.append(clean)
     return found
-
-
-def _versus(result: Result) -> Comparison | None:
-    return intervals.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
 
 
 def _peaks(result: Result) -> list[tuple[float, str, str]]:
