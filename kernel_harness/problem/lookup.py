@@ -23,22 +23,16 @@ _CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
 
 
 def problem(name: str, root: Path) -> Problem:
-    """Returns the problem that `name` selects, at the sizes that the problem file sets.
+    """Returns the problem that `name` selects (`problem_path`), at the sizes that the problem file sets.
 
-    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
-    and then among the problems shipped with the harness. Raises NotFound if there is no such problem file, and
-    ProblemError if the file cannot be used.
+    Raises NotFound if there is no such problem file, and ProblemError if the file cannot be used.
     """
     path = existing_problem_path(name, root)
     return problems.load(path.stem, path)
 
 
 def existing_problem_path(name: str, root: Path) -> Path:
-    """Returns the problem file that `name` selects. Raises NotFound if there is no such file.
-
-    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
-    and then among the problems shipped with the harness.
-    """
+    """Returns the problem file that `name` selects (`problem_path`). Raises NotFound if there is no such file."""
     path = problem_path(name, root)
     if path is None:
         raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
