@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 
 from kernel_harness.checking import operators
 from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.elementwise import all_finite, count
+from kernel_harness.checking.elementwise import all_finite, count, sample
 from kernel_harness.checking.oracle import Float64, Oracle
 from kernel_harness.checking.plan import Case, case_at, derived_seed, plan
 from kernel_harness.checking.reference_model import is_out_of_memory, key_of, on_host, placed, summary
 from kernel_harness.checking.reference_runs import ReferenceRuns
+from kernel_harness.checking.unchanged_models import Kept
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.phases import phase
@@ -40,34 +41,6 @@ _KEPT_SHARE = 1 / 32
 # The elements of an output that show whether a few inputs decide the whole answer.
 _SAMPLE = 1 << 12
 
-T = TypeVar("T")
-
-
-class _Kept(Generic[T]):
-    """A cache with one value for each case. `trim` removes the oldest values if their tensors take too much memory."""
-
-    def __init__(self) -> None:
-        self._values: dict[Case, tuple[T, int]] = {}
-
-    def __contains__(self, case: Case) -> bool:
-        return case in self._values
-
-    def __getitem__(self, case: Case) -> T:
-        return self._values[case][0]
-
-    def keep(self, case: Case, value: T, held: Iterable[torch.Tensor]) -> None:
-        """Stores `value` for `case`; its memory is that of the tensors `held`. A later `trim` may remove it."""
-        self._values[case] = value, sum(tensor.nbytes for tensor in held)
-
-    def trim(self, most_bytes: float) -> None:
-        """Removes the oldest values until the remaining ones take at most `most_bytes` together."""
-        while self._values and sum(size for _, size in self._values.values()) > most_bytes:
-            del self._values[next(iter(self._values))]
-
-    def clear(self) -> None:
-        """Removes all values."""
-        self._values.clear()
-
 
 class Reference(ReferenceRuns):
     """Computes the right answers of one problem.
@@ -83,8 +56,8 @@ class Reference(ReferenceRuns):
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
-        self._inputs: _Kept[Packed] = _Kept()
-        self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
+        self._inputs: Kept[Packed] = Kept()
+        self._expectations: Kept[tuple[Any, Expectation]] = Kept()
         self._float64 = Float64(self, self._expectations.clear)
 
     def at(self, case: Case) -> Problem:
@@ -156,7 +129,7 @@ class Reference(ReferenceRuns):
             return False
         if case.inputs_from in (OUTLIERS, STRETCH) and case.inputs_from not in self._deciding(problem, seed):
             return False
-        if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states_stress):
+        if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states("STRESS")):
             own, varied = (self.drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
             if all(map(unchanged, own, varied)):
                 return False
@@ -171,16 +144,16 @@ class Reference(ReferenceRuns):
         """
         if not problem.parameters and (case.drawn or self.device == "cpu"):
             return True
-        if self.sums_up(problem) is None:
+        if self._facts(problem).sums_up is None:
             self.tried(problem, seed)
-        return bool(self.sums_up(problem))
+        return bool(self._facts(problem).sums_up)
 
     def _decided_by_signs(self, case: Case, problem: Problem, seed: int) -> bool:
         """Returns whether inputs of one sign may show a mistake: at which number a search for an extremum starts.
 
         The outputs of a layer with weights have both signs whatever the inputs are.
         """
-        if problem.states_stress:  # the file's own distribution of this name
+        if problem.states("STRESS"):  # the file's own distribution of this name
             return True
         searches = _SEARCHES[case.inputs_from]
         return not problem.parameters and self.calls(problem, self.drawn(problem, seed), searches)
@@ -195,13 +168,7 @@ class Reference(ReferenceRuns):
         if key not in self._deciders:
 
             def sampled(distribution: str) -> torch.Tensor:
-                outputs = self.tried(problem, seed, distribution)
-                places = [
-                    torch.randint(o.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1)) for o in outputs
-                ]
-                return torch.cat(
-                    [o.reshape(-1)[at.to(o.device)].double() for o, at in zip(outputs, places, strict=True)]
-                )
+                return torch.cat([sample(o, _SAMPLE).double() for o in self.tried(problem, seed, distribution)])
 
             def decides(distribution: str) -> bool:
                 return bool(2 * count(sampled(distribution) != usual) >= usual.numel())
@@ -225,7 +192,7 @@ class Reference(ReferenceRuns):
         """
         # Zeros take less power and may take less time, so times for them tell little.
         stress = [d for d in sorted(self.problem.stress) if d != SPARSE]
-        stated = stress if self.problem.states_stress else []
+        stated = stress if self.problem.states("STRESS") else []
         cases = [case_at(self.problem.shape, d, 0) for d in (*stress, *LOOKALIKES)]
         return [case.distribution for case in cases if case.distribution in stated or self.works(case)]
 
@@ -235,7 +202,7 @@ class Reference(ReferenceRuns):
         Returns False for a variation of the problem's inputs whose answer contains NaN or infinity, because such inputs
         may not be valid for the problem. Returns True for the problem's own inputs and for a distribution of STRESS.
         """
-        stated = self.problem.states_stress and expectation.distribution not in LOOKALIKES
+        stated = self.problem.states("STRESS") and expectation.distribution not in LOOKALIKES
         if expectation.distribution == OWN or stated:
             return True
         answers = [*expectation.expected, *(expectation.oracle or ())]

@@ -143,11 +143,9 @@ def _without_factor(output: torch.Tensor, oracle: torch.Tensor, largest: float) 
     for parts in pieces(output, oracle):
         out, true = finite(*(part.double() for part in parts))
         off = out - true
-        error, along, size = (
-            error + float(off.square().sum()),
-            along + float((off * true).sum()),
-            size + float(true.square().sum()),
-        )
+        error += float(off.square().sum())
+        along += float((off * true).sum())
+        size += float(true.square().sum())
     factor = max(-largest, min(largest, along / (size or 1.0)))
     return math.sqrt(max(0.0, error - 2 * factor * along + factor**2 * size))
 

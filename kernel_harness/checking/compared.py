@@ -263,9 +263,7 @@ class Compared:
         any error below its `largest_error`.
         """
         errors, native = self.errors[i], self.native(i)
-        if errors.relative is None or errors.relative <= max(
-            32 * (errors.reference_relative or 0.0), self.own_error(i)
-        ):
+        if errors.relative is None or errors.relative <= max(32 * (errors.reference_relative or 0), self.own_error(i)):
             return native
         coarser = (p for p in Precision if p.epsilon > native.epsilon and errors.relative < p.largest_error)
         return next(coarser, None)
@@ -281,9 +279,8 @@ class Compared:
 
     def _trace(self, i: int) -> Trace | None:
         oracle = self.expectation.oracle
-        if oracle is None or self.expectation.zero_mean or not self.expectation.searches:
-            return None
-        if self.expectation.rounded is None:
+        expectation = self.expectation
+        if oracle is None or expectation.zero_mean or not expectation.searches or expectation.rounded is None:
             return None
         if self.outputs[i].dtype is not torch.float32 or self.outputs[i].numel() < MIN_PRECISION_NUMEL:
             return None

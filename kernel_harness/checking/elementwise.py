@@ -172,16 +172,20 @@ def typical(truth: torch.Tensor) -> float:
 
     The root mean square is not used, because a few large elements would determine it.
     """
-    flat = truth.reshape(-1)
-    if flat.numel() > _SAMPLE:
-        # At random places: those at equal distances may all be in one column, such as the sums of a Fourier transform.
-        places = torch.randint(flat.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1))
-        flat = flat[places.to(flat.device)]
-    for (sample,) in chunks(flat):
-        sizes = sample.abs()
+    for (part,) in chunks(sample(truth, _SAMPLE) if truth.numel() > _SAMPLE else truth.reshape(-1)):
+        sizes = part.abs()
         sizes = sizes[sizes.isfinite() & (sizes > 0)]
         return float(sizes.median()) if sizes.numel() else 0.0
     return 0.0
+
+
+def sample(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Returns `size` elements of the tensor at random places, which are the same in each call.
+
+    Elements at equal distances may all be in one column, such as the sums of a Fourier transform.
+    """
+    places = torch.randint(tensor.numel(), (size,), generator=torch.Generator().manual_seed(1))
+    return tensor.reshape(-1)[places.to(tensor.device)]
 
 
 def up_to(largest: float, truth: torch.Tensor) -> torch.Tensor:

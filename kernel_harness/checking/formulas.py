@@ -73,10 +73,8 @@ def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments, *, by_n
     """Computes var() or std() with the other divisor, n - 1 or n, if the reference's is n (`by_n`) or n - 1."""
     places = [i for i, value in enumerate(args) if isinstance(value, bool)]
     if places:  # the parameters `unbiased` and `keepdim` by their places
-        args, kwargs = (
-            args[: places[0]],
-            {**kwargs, **dict(zip(("unbiased", "keepdim"), args[places[0] :], strict=False))},
-        )
+        by_place = dict(zip(("unbiased", "keepdim"), args[places[0] :], strict=False))
+        args, kwargs = args[: places[0]], {**kwargs, **by_place}
     if by_n is not (kwargs.get("unbiased") is False or kwargs.get("correction") == 0):
         return NotImplemented
     rest = {name: value for name, value in kwargs.items() if name not in ("unbiased", "correction")}

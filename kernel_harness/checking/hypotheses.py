@@ -206,10 +206,7 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
 
 
 def _gives(
-    answer: Sequence[torch.Tensor],
-    outputs: Sequence[torch.Tensor],
-    expectation: Expectation,
-    kinds: Collection[Status],
+    answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expectation: Expectation, kinds: Collection[Status]
 ) -> bool:
     """Returns whether each element of the outputs is, within the tolerance, right or that of `answer`, in float64.
 

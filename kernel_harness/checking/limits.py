@@ -55,26 +55,21 @@ Limits = Callable[[Compared, int], Iterator[Limit]]
 """A function that yields the limits for one output, which has an index."""
 
 
-def limits_of(compared: Compared) -> Limits:
-    """Returns the limits that belong to the distribution of the inputs."""
-    inexact = _own_limits if compared.expectation.distribution == OWN else _other_limits
-    return partial(_limits, inexact)
+def usual_limits(compared: Compared, i: int) -> Iterator[Limit]:
+    """Yields the limits for output i that belong to the distribution of the inputs.
 
-
-def _limits(inexact: Limits, compared: Compared, i: int) -> Iterator[Limit]:
-    """Yields the limits for output i. An element is right if it meets one of the limits.
-
-    Outputs of integers or booleans have `_exact_limits`. Few sums of many numbers have narrower limits (`_sum_limits`),
-    unless they are ill-conditioned. All other outputs have the limits that `inexact` yields.
+    An element is right if it meets one of them. Outputs of integers or booleans have `_exact_limits`. Few sums of many
+    numbers have narrower limits, a relative error against the oracle and `_nearness`, unless they are ill-conditioned.
     """
     if not compared.is_inexact(i):
         yield from _exact_limits(compared, i)
         return
     if (share := compared.sum_error(i)) is not None:
-        yield from _sum_limits(compared, i, share)
+        yield Limit(compared.truths[i], rtol=share)
+        yield from _nearness(compared, i)
         if compared.is_well_conditioned(i):
             return
-    yield from inexact(compared, i)
+    yield from (_own_limits if compared.expectation.distribution == OWN else _other_limits)(compared, i)
 
 
 def _own_limits(compared: Compared, i: int) -> Iterator[Limit]:
@@ -98,12 +93,6 @@ def _own_limits(compared: Compared, i: int) -> Iterator[Limit]:
     yield from _nearness(compared, i)
     if expectation.zero_mean and expectation.oracle is not None:
         yield scaled_limit(compared, i, compared.applied(i).epsilon)
-
-
-def _sum_limits(compared: Compared, i: int, share: float) -> Iterator[Limit]:
-    """Yields the limits for an output of few sums: a relative error of `share` against the oracle, and `_nearness`."""
-    yield Limit(compared.truths[i], rtol=share)
-    yield from _nearness(compared, i)
 
 
 def _other_limits(compared: Compared, i: int) -> Iterator[Limit]:
@@ -219,9 +208,8 @@ def is_tail(compared: Compared, i: int, limits: Limits, wrong: torch.Tensor) -> 
             parts = {name: TAIL * getattr(limit, name) for name in ("rtol", "atol", "factor")}
             like &= exceeds(want, want, replace(limit, **parts)).to(like.device)
     truth = compared.truths[i]
-    like &= up_to(max(LARGE * typical(truth), largest_error(truth, torch.zeros_like(truth), wrong)), truth).to(
-        like.device
-    )
+    largest = max(LARGE * typical(truth), largest_error(truth, torch.zeros_like(truth), wrong))
+    like &= up_to(largest, truth).to(like.device)
     if like.all() or 2 * count(wrong) > count(like):
         return False
     return largest_error(got, truth, wrong) <= NEARNESS * largest_error(want, truth, like)

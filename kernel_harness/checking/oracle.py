@@ -11,14 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking.reference_model import (
-    is_out_of_memory,
-    key_of,
-    memory_errors,
-    placed,
-    run_model,
-    summary,
-)
+from kernel_harness.checking.reference_model import is_out_of_memory, key_of, memory_errors, placed, run_model, summary
 from kernel_harness.checking.reference_runs import ReferenceRuns
 from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged
@@ -115,7 +108,7 @@ class Float64:
                 if is_out_of_memory(error):
                     raise
                 return Oracle(None, missing=f"the reference cannot run in float64 ({summary(error)})")
-            scaled = scaled and problem.states_error_scale and not packed.changed
+            scaled = scaled and problem.states("error_scale") and not packed.changed
             scale = problem.error_scale(placed(packed, device, torch.float64)) if scaled else None
             return Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
@@ -145,11 +138,9 @@ class Float64:
                 for output, whole in zip(outputs(part), expected, strict=True)
             )
 
+        float32 = self._runs.float32
         try:
-            if (
-                self._runs.float32.call(key, lambda: problem.model(self._device), alike)
-                and not self._runs.float32.was_changed
-            ):
+            if float32.call(key, lambda: problem.model(self._device), alike) and not float32.was_changed:
                 return slices
         except Exception as error:
             if is_out_of_memory(error):

@@ -181,11 +181,8 @@ def _of_another_type(wrong: Wrong) -> str | None:
     stored = wrong.got.reshape(-1).contiguous().view(torch.uint8)
     for dtype in _STORED:
         count = min(stored.numel() // dtype.itemsize, wrong.expected.numel())
-        if (
-            dtype is wrong.got.dtype
-            or dtype.is_floating_point is not wrong.got.is_floating_point()
-            or count < MIN_WRONG
-        ):
+        other_kind = dtype.is_floating_point is not wrong.got.is_floating_point()
+        if dtype is wrong.got.dtype or other_kind or count < MIN_WRONG:
             continue
         values, wanted = stored[: count * dtype.itemsize].view(dtype), wrong.expected.reshape(-1)[:count]
         error = 4 * torch.finfo(dtype).eps * float(wanted.abs().max()) if dtype.is_floating_point else 0.0

@@ -80,12 +80,12 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     # Normal inputs come first, because they show that a candidate uses a coarse number format. With other inputs, such
     # a candidate only has wrong values.
     distributions = sorted([OWN, *problem.stress], key=lambda d: d != "normal")
-    named = distributions if problem.states_stress else [OWN]
+    named = distributions if problem.states("STRESS") else [OWN]
     timed = [
         case_at(
             problem.shape, d, seed, timed_shape=True, poison=d == named[0], repeat=d == OWN, optional=d not in named
         )
-        for d in (*distributions, *(() if problem.states_stress else (OUTLIERS, STRETCH, RARE)))
+        for d in (*distributions, *(() if problem.states("STRESS") else (OUTLIERS, STRETCH, RARE)))
     ]  # fmt: skip
     if problem.parameters:
         timed.append(case_at(problem.shape, PARAMETERS, seed, timed_shape=True, optional=True))
@@ -105,7 +105,7 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
     Size constants with the same value may be one size here. Returns an empty list for a GPU, and if the problem file
     has CHECK_SHAPES or names sizes in CPU_SHAPE.
     """
-    if not problem.emulated or problem.states_shapes or problem.cpu_shape:
+    if not problem.emulated or problem.states("CHECK_SHAPES") or problem.cpu_shape:
         return []
     return [case_at(shape, OWN, seed, optional=True) for shape in sizing.stretched(problem)]
 
@@ -120,12 +120,12 @@ def _drawn(problem: Problem, seed: int) -> list[Case]:
     (`sizing.near`). It has two cases: the problem's own distribution, and SPARSE. All these cases are optional.
     """
     rng = random.Random(derived_seed(seed, "drawn shapes"))
-    if not problem.states_shapes:
+    if not problem.states("CHECK_SHAPES"):
         found = sizing.near(problem, rng)
         return [case_at(found, d, seed, drawn=True, optional=True) for d in (OWN, SPARSE)] if found else []
     listed = [{**problem.shape, **shape} for shape in (*problem.check_shapes, problem.cpu_shape) if shape]
     shapes = drawn_shapes.draw(listed, rng, avoid=[*listed, problem.shape])
-    distributions = (sorted(problem.stress) if problem.states_stress else []) or [OWN]
+    distributions = (sorted(problem.stress) if problem.states("STRESS") else []) or [OWN]
     return [case_at(shape, rng.choice(distributions), seed, drawn=True, optional=True) for shape in shapes]
 
 

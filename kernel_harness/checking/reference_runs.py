@@ -50,8 +50,8 @@ class _Facts:
 
     `output_bytes` is the size of all outputs. `first_sums` has fingerprints of the first outputs, and `views` the
     outputs that are views of parameters or buffers. `kept_outputs` has the outputs that a candidate may keep.
-    `sums_up`: the reference sums up many numbers. `answers_large`: its answer to enlarged inputs is finite. `is_short`:
-    the device is short of memory.
+    `sums_up`: the reference sums up many numbers (`MANY`). `answers_large`: its answer to enlarged inputs is finite.
+    `is_short`: the device is short of memory.
     """
 
     output_bytes: int | None = None
@@ -143,10 +143,6 @@ class ReferenceRuns(ABC):
         the reference was not called there with two sets of inputs yet.
         """
         return self._facts(problem).kept_outputs
-
-    def sums_up(self, problem: Problem) -> bool | None:
-        """Returns whether a trial has shown that the reference sums up many numbers (`MANY`); None without a trial."""
-        return self._facts(problem).sums_up
 
     def note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:
         """Compares the outputs with those of the first trial at this shape, by fingerprints, for `kept_outputs`."""

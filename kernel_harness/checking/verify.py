@@ -15,7 +15,7 @@ import torch
 from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.compared import NEARNESS, Compared, Expectation
 from kernel_harness.checking.elementwise import Limit, all_finite, count, exceeds, non_finite_mismatch
-from kernel_harness.checking.limits import Limits, beyond, is_tail, limits_of, repeat_limits, scaled_limit
+from kernel_harness.checking.limits import Limits, beyond, is_tail, repeat_limits, scaled_limit, usual_limits
 from kernel_harness.checking.patterns import Pattern, describe
 from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, Wrong, error_map, first_mismatches
 from kernel_harness.core.precision import Precision, Tolerance
@@ -159,25 +159,21 @@ def _structure(compared: Compared) -> _Failure | None:
             return Check(compared.expectation.case, Status.WRONG_SHAPE, detail=text)
     for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.dtype != want.dtype:
-            return Check(
-                compared.expectation.case,
-                Status.WRONG_DTYPE,
-                detail=f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}.",
-            )
+            text = f"{_name(compared, i)} is {got.dtype}, expected {want.dtype}."
+            return Check(compared.expectation.case, Status.WRONG_DTYPE, detail=text)
     return None
 
 
-def _finite_mask(compared: Compared, limits: Limits | None = None) -> _Failure | None:
+def _finite_mask(compared: Compared, limits: Limits = usual_limits) -> _Failure | None:
     """Checks that NaN, +Inf and -Inf are in exactly the same elements as in the reference.
 
     If not, the failure describes all wrong elements, also those that are finite and exceed the limits (`_elements`).
-    Without `limits`, these are the limits that belong to the distribution of the inputs.
     """
     for i, (got, want) in enumerate(zip(compared.outputs, compared.expectation.expected, strict=True)):
         if compared.is_inexact(i) and not compared.errors[i].finite:
             wrong = non_finite_mismatch(got, want)
             if wrong.any():
-                return _WrongValues(i, wrong | beyond(compared, i, limits or limits_of(compared)))
+                return _WrongValues(i, wrong | beyond(compared, i, limits))
     return None
 
 
@@ -230,9 +226,17 @@ def _precision(compared: Compared) -> _Failure | None:
     return None
 
 
-def _values(compared: Compared) -> _Failure | None:
-    """Checks the error of every element against the limits that belong to the distribution of the inputs."""
-    return _elements(compared, limits_of(compared))
+def _elements(compared: Compared, limits: Limits = usual_limits) -> _Failure | None:
+    """Checks every element of every output. Returns the failure of the first output with a wrong element, or None.
+
+    An element is wrong if its error exceeds every limit that `limits` yields for its output. The wrong elements of an
+    output are all ignored if the reference has errors like theirs (`is_tail`).
+    """
+    for i in range(len(compared.outputs)):
+        wrong = beyond(compared, i, limits)
+        if wrong.any() and not is_tail(compared, i, limits, wrong):
+            return _WrongValues(i, wrong)
+    return None
 
 
 def _input_rounding(compared: Compared) -> _Failure | None:
@@ -270,21 +274,8 @@ def _error_norm(compared: Compared) -> _Failure | None:
 
 
 _STEPS: tuple[Callable[[Compared], _Failure | None], ...] = (
-    _structure, _finite_mask, _coarseness, _precision, _values, _error_norm, _input_rounding,
+    _structure, _finite_mask, _coarseness, _precision, _elements, _error_norm, _input_rounding,
 )  # fmt: skip
-
-
-def _elements(compared: Compared, limits: Limits) -> _Failure | None:
-    """Checks every element of every output. Returns the failure of the first output with a wrong element, or None.
-
-    An element is wrong if its error exceeds every limit that `limits` yields for its output. The wrong elements of an
-    output are all ignored if the reference has errors like theirs (`is_tail`).
-    """
-    for i in range(len(compared.outputs)):
-        wrong = beyond(compared, i, limits)
-        if wrong.any() and not is_tail(compared, i, limits, wrong):
-            return _WrongValues(i, wrong)
-    return None
 
 
 def _described(compared: Compared, failure: _Failure) -> Check:
@@ -301,9 +292,8 @@ def _described(compared: Compared, failure: _Failure) -> Check:
         got, want = got.float(), want.float()
     wrong = Wrong(got, want, mask)
     if wrong.count == 0:
-        text = (
-            f"{_name(compared, i)} has a relative error of {compared.errors[i].relative:.2g}, spread over all elements."
-        )
+        error = f"{compared.errors[i].relative:.2g}"
+        text = f"{_name(compared, i)} has a relative error of {error}, spread over all elements."
         return Check(case, Status.WRONG_VALUES, detail=text)
     shown, pattern = first_mismatches(wrong), _input_pattern(compared, i) or describe(wrong)
     odd = 0 if want.is_complex() or all_finite(got) else count(mask & ~got.isfinite())
@@ -320,9 +310,9 @@ def _described(compared: Compared, failure: _Failure) -> Check:
 
 def _is_small_beside_norm(compared: Compared, i: int) -> bool:
     """Returns whether elements of output i have a scale, and its error is that of its own format beside its norm."""
-    relative = (
-        compared.errors[i].relative if compared.expectation.scale is not None and compared.is_inexact(i) else None
-    )
+    if compared.expectation.scale is None or not compared.is_inexact(i):
+        return False
+    relative = compared.errors[i].relative
     return relative is not None and relative <= compared.own_error(i)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.paths import RESULTS, kernel_folders, problem_folders
+from kernel_harness.problem.candidate import files
 from kernel_harness.problem.variants import VALUE
 
 if TYPE_CHECKING:
@@ -249,13 +250,9 @@ def settings(parsed: argparse.Namespace, **more: Any) -> Settings:
     return Settings.of(**{name: value for name, value in vars(parsed).items() if name in names} | more)
 
 
-def _stems(folder: Path, *suffixes: str) -> list[str]:
-    return sorted(p.stem for p in folder.glob("*") if p.suffix in suffixes and not p.name.startswith(("_", ".")))
-
-
 def problem_names(**_: Any) -> list[str]:
     """Returns the names of all problems, for the completion of arguments and to recognize a word that names one."""
-    return sorted({name for folder in problem_folders() for name in _stems(folder, ".py")})
+    return sorted({path.stem for folder in problem_folders() for path in files(folder) if path.suffix == ".py"})
 
 
 def run_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
@@ -269,6 +266,4 @@ def run_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 def _kernel_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     typed = getattr(parsed_args, "problem", None) or getattr(parsed_args, "named_problem", None)
     problems = [Path(typed).stem] if typed else problem_names()
-    return [
-        name for folder in kernel_folders() for problem in problems for name in _stems(folder / problem, ".py", ".cu")
-    ]
+    return [path.stem for folder in kernel_folders() for problem in problems for path in files(folder / problem)]

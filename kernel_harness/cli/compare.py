@@ -177,7 +177,7 @@ def _outcome(parsed: argparse.Namespace) -> Outcome:
     if a is None and b is None:
         return _measured((parsed.a, word), parsed)
     known, unknown = (word, parsed.a) if a is None else (parsed.a, word)
-    raise comparison.Incomparable(
+    raise UserError(
         f"{known!r} names stored results and {unknown!r} does not; name two runs, or two versions of a kernel"
     )
 
@@ -192,7 +192,7 @@ def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome:
     from kernel_harness.results import comparison
 
     if parsed.problem is None:
-        raise comparison.Incomparable(
+        raise UserError(
             f"neither {words[0]!r} nor {words[1]!r} names stored results; to compare two revisions or files of a "
             "kernel, add --problem (and --kernel)"
         )

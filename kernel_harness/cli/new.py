@@ -22,10 +22,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, "problem")
     parser.add_argument("name", metavar="NAME", help="the name of the new kernel: its file name without suffix")
     parser.add_argument(
-        "--cu",
-        action="store_true",
+        "--cu", action="store_true",
         help="write a .cu file of plain CUDA instead of a Python file that holds CUDA in a string",
-    )
+    )  # fmt: skip
 
 
 def main(parsed: argparse.Namespace) -> int:

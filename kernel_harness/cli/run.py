@@ -70,8 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_device(parser, sweep=True)
     add_define(
-        parser,
-        "TILE=16,32: each value makes a kernel of its own; may be given several times, for all combinations",
+        parser, "TILE=16,32: each value makes a kernel of its own; may be given several times, for all combinations"
     )
     parser.add_argument(
         "--rounds", type=count, metavar="N",
@@ -304,7 +303,6 @@ def _print_outcome(
 def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
     """Writes the files that `--junit` and `--markdown` name. They have the results of this run alone, at each shape."""
     from kernel_harness.cli import ci
-    from kernel_harness.core.remark import RemarkKind
     from kernel_harness.problem import lookup
     from kernel_harness.results import leaderboard
 
@@ -361,21 +359,16 @@ def _phases(finished: Sequence[Result]) -> str:
     return terminal(sys.stdout).wrapped(line)
 
 
-def _timing_s(finished: Sequence[Result]) -> float:
-    """Returns the seconds that the timing of all cohorts took. The kernels of one cohort share one equal number."""
-    return sum({result.phases_s["timing"] for result in finished if "timing" in result.phases_s})
-
-
 def _over_budget(finished: Sequence[Result]) -> str:
     """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
     from kernel_harness.device import policy
 
-    timed = next((result for result in finished if "timing" in result.phases_s), None)
-    if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
-        return ""
-    if _timing_s(finished) <= timed.settings.budget_s:
+    timed = [result for result in finished if "timing" in result.phases_s]
+    budget_s = timed[0].settings.budget_s if timed and timed[0].settings.rounds is None else None
+    # The kernels of one cohort share one equal number.
+    if budget_s is None or sum({result.phases_s["timing"] for result in timed}) <= budget_s:
         return ""
     return (
-        f"Timing took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
-        f"{policy.of(emulated=timed.emulated).least_rounds} rounds, warm-up and the start of processes."
+        f"Timing took longer than --budget {budget_s:g}: the budget does not limit the first "
+        f"{policy.of(emulated=timed[0].emulated).least_rounds} rounds, warm-up and the start of processes."
     )

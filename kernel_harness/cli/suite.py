@@ -10,14 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_harness.cli.arguments import (
-    OK,
-    SOME_FAILED,
-    add_devices,
-    add_judging,
-    count,
-    settings,
-)
+from kernel_harness.cli.arguments import OK, SOME_FAILED, add_devices, add_judging, count, settings
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import RESULTS, shown
 

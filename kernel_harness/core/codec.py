@@ -44,12 +44,13 @@ def reader(kind: Any, *, strict: bool = False) -> Reader:
     if kind is Any:
         return lambda value: value
     if origin in (Union, types.UnionType):
-        (other,) = (argument for argument in arguments if argument is not types.NoneType)
-        return _optional(within(other))
+        (other,) = (within(argument) for argument in arguments if argument is not types.NoneType)
+        return lambda value: None if value is None else other(value)
     if origin is tuple:
         return _sequence(arguments, strict)
     if origin is not None and issubclass(origin, Mapping):
-        return _mapping(within(arguments[1]))
+        read = within(arguments[1])
+        return lambda value: {exactly(str, key): read(each) for key, each in exactly(dict, value).items()}
     if "from_json" in vars(kind):
         return kind.from_json  # type: ignore[no-any-return]
     if is_dataclass(kind):
@@ -66,10 +67,6 @@ def exactly(kind: type, value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise Malformed(f"{value} is not finite")
     return value
-
-
-def _optional(read: Reader) -> Reader:
-    return lambda value: None if value is None else read(value)
 
 
 def _sequence(arguments: tuple[Any, ...], strict: bool) -> Reader:
@@ -94,10 +91,6 @@ def _unchanged(kind: Any, strict: bool) -> set[type]:
     """
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return set(kinds) & ({bool, int, str, types.NoneType} | (set() if strict else {float}))
-
-
-def _mapping(read_value: Reader) -> Reader:
-    return lambda value: {exactly(str, key): read_value(each) for key, each in exactly(dict, value).items()}
 
 
 def _dataclass(kind: Any, strict: bool) -> Reader:

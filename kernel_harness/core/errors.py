@@ -25,11 +25,3 @@ class NotFound(UserError):
     Examples: an unknown name, several kernels where one is needed, two kernels with one name, and a reserved name. For
     an unknown name, the message suggests a similar name or lists the known names.
     """
-
-
-class ProblemNotFound(NotFound):
-    """The error raised if `name`, the name or path that the user gave, selects no problem file."""
-
-    def __init__(self, message: str, name: str = "") -> None:
-        super().__init__(message)
-        self.name = name

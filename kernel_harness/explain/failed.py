@@ -102,7 +102,8 @@ def _on_mistake(trial: Trial) -> list[Remark]:
         if wrong.check.advice:
             return []
         little = hypotheses.shows_little(outputs, reference, case)
-        seen = [*_passed_before(trial), _seen(trial, case, outputs, expectation, passed=False)]
+        seen = [across_cases.Seen(check.shape, (), True) for check in trial.checks if check.passed]
+        seen.append(_seen(trial, case, outputs, expectation, passed=False))
         began, latest = time.thread_time(), time.monotonic() + _LONGEST_WAIT_S
         for other in islice(_further(trial, case), _MOST_FURTHER_CASES):
             if time.thread_time() - began > replay.LONGEST_S or time.monotonic() > latest:
@@ -145,10 +146,6 @@ def _seen(
     counts = [tensor.numel() for tensor in trial.reference.inputs(case).tensors]
     ratio = None if passed else across_cases.ratio(outputs, expectation.expected)
     return across_cases.Seen(dict(case.shape), counts, passed, ratio)
-
-
-def _passed_before(trial: Trial) -> list[across_cases.Seen]:
-    return [across_cases.Seen(check.shape, (), True) for check in trial.checks if check.passed]
 
 
 def _on_registers(trial: Trial) -> list[Remark]:
@@ -220,5 +217,6 @@ def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]
         return []
     case, problem = trial.failed_case, trial.reference.problem
     within_s = _HUNG_S if trial.status is Status.TIMEOUT else sanitize.REMARK_S
-    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed, within_s=within_s, tell=trial.tell)
+    job = sanitize.Job(problem, trial.candidate, [case], within_s=within_s)
+    found = sanitize.remark(fork_server, job, seed, trial.tell)
     return [found] if found else []

@@ -103,7 +103,5 @@ def _enlarged(packed: Packed) -> Packed | None:
     found = [is_measured(t) and bool(t.abs().amax() > 0) for t in packed.tensors]
     if not any(found) or not all(t.is_contiguous() for t in packed.tensors):
         return None
-    scaled = [
-        t * (_LARGEST / t.abs().amax()) if enlarge else t for t, enlarge in zip(packed.tensors, found, strict=True)
-    ]
-    return replace(packed, tensors=tuple(scaled))
+    pairs = zip(packed.tensors, found, strict=True)
+    return replace(packed, tensors=tuple(t * (_LARGEST / t.abs().amax()) if enlarge else t for t, enlarge in pairs))

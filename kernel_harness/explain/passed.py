@@ -44,8 +44,13 @@ _HARDLY_VERIFIED = (
 _NOT_SANITIZED = "races and accesses outside of memory were not looked for, which takes longer here: {}"
 _SANITIZED_S = 3.0
 _TINY = 16
-_FAST_MATH = r"^[^#]*use_fast_math"
-_COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
+# Regular expressions for lines whose effect the emulation leaves out, and what a remark says of such a line.
+_NOT_EMULATED = {
+    r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\(": "uses torch.compile, which runs with the backend aot_eager, "
+    "since there is no GPU.",
+    r"^[^#]*use_fast_math": "passes --use_fast_math, which the emulation ignores: a GPU's coarser functions were not "
+    "judged.",
+}
 
 
 def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
@@ -77,11 +82,11 @@ def on_memory(
     """
     if not trial.builds:
         return []
-    of, cases = (trial.reference.problem, trial.candidate), _telling(cases)
+    job = sanitize.Job(trial.reference.problem, trial.candidate, _telling(cases), orders=False, within_s=_SANITIZED_S)
     if device == "cpu":
-        found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False, tell=trial.tell)
+        found = sanitize.remark(fork_server, job, seed, trial.tell)
     else:
-        found = sanitize.remark_on_gpu(fork_server, device, *of, cases, trial.tell)
+        found = sanitize.remark_on_gpu(fork_server, device, job, trial.tell)
     if found is None:
         found = registers.remark(trial.candidate.source)
         return [replace(found, kind=RemarkKind.SANITIZER)] if found else []
@@ -118,15 +123,9 @@ def on_source(source: str, launches: int | None, own_share: float | None, *, emu
         found.append(Remark(RemarkKind.LIBRARY, text))
     elif own_share is not None and own_share < LEAST_SHARE:
         found.append(Remark(RemarkKind.LIBRARY, _little_work(own_share, emulated)))
-    if emulated and (number := _first_line(_COMPILES, source.split("\n"))) is not None:
-        text = f"line {number} uses torch.compile, which runs with the backend aot_eager, since there is no GPU."
-        found.append(Remark(RemarkKind.DEVICE, text, number))
-    if emulated and (number := _first_line(_FAST_MATH, source.split("\n"))) is not None:
-        text = (
-            f"line {number} passes --use_fast_math, which the emulation ignores: a GPU's coarser functions were not "
-            "judged."
-        )
-        found.append(Remark(RemarkKind.DEVICE, text, number))
+    for pattern, what in _NOT_EMULATED.items() if emulated else ():
+        if number := next((i for i, line in enumerate(source.split("\n"), 1) if re.search(pattern, line)), None):
+            found.append(Remark(RemarkKind.DEVICE, f"line {number} {what}", number))
     return found
 
 
@@ -156,8 +155,3 @@ def _little_work(own_share: float, emulated: bool) -> str:
         return f"{same}; a library may do the work."
     share = f"{own_share:.2%}" if own_share >= 1e-4 else "less than 0.01%"
     return f"the candidate's own kernels take {share} of the time on the GPU; a library does the rest."
-
-
-def _first_line(pattern: str, lines: Sequence[str]) -> int | None:
-    """Returns the number, from 1, of the first line that contains the regular expression; None if no line does."""
-    return next((i for i, line in enumerate(lines, 1) if re.search(pattern, line)), None)

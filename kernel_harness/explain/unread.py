@@ -109,9 +109,9 @@ class _Search:
         if time.monotonic() > self._end:
             return False
         changed = self._changed(i, dim, part)
-        return not unchanged(self._packed.tensors[i], changed) and self._is_usual(
-            self._client.call(self._with(i, changed)).outputs
-        )
+        if unchanged(self._packed.tensors[i], changed):
+            return False
+        return self._is_usual(self._client.call(self._with(i, changed)).outputs)
 
     def _matters(self, i: int, dim: int, part: slice) -> bool:
         """Returns whether the reference's answer depends on these elements."""

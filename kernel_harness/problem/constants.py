@@ -10,6 +10,7 @@ import ast
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 _NUMERIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Name)
@@ -91,25 +92,17 @@ def _assigned(node: ast.Assign) -> Iterator[Constant]:
     """Yields the constants of `name = value`, and those of each pair in `a, b = 1, 2`."""
     for target in node.targets:
         if isinstance(target, ast.Name):
-            yield Constant(target.id, node.value, lambda new: setattr(node, "value", new))
+            yield Constant(target.id, node.value, partial(setattr, node, "value"))
         elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            names = [each.id if isinstance(each, ast.Name) else None for each in target.elts]
-            for name, constant in zip(names, _places(node.value), strict=False):
-                if name is not None:
-                    yield Constant(name, constant.value, constant.put)
+            for i, (name, value) in enumerate(zip(target.elts, node.value.elts, strict=False)):
+                if isinstance(name, ast.Name):
+                    yield Constant(name.id, value, partial(node.value.elts.__setitem__, i))
 
 
 def _elements(constant: Constant) -> Iterator[Constant]:
     if isinstance(constant.value, (ast.Tuple, ast.List)) and all(map(_is_numeric, constant.value.elts)):
-        for i, element in enumerate(_places(constant.value)):
-            yield Constant(f"{constant.name}[{i}]", element.value, element.put)
-
-
-def _places(sequence: ast.Tuple | ast.List) -> list[Constant]:
-    def put_at(i: int) -> Callable[[ast.expr], None]:
-        return lambda new: sequence.elts.__setitem__(i, new)
-
-    return [Constant("", element, put_at(i)) for i, element in enumerate(sequence.elts)]
+        for i, element in enumerate(constant.value.elts):
+            yield Constant(f"{constant.name}[{i}]", element, partial(constant.value.elts.__setitem__, i))
 
 
 def _is_numeric(value: ast.expr) -> bool:

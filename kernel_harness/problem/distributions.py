@@ -52,11 +52,8 @@ def redrawn(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    shape, dtype, drawn = (
-        tuple(value.shape),
-        value.dtype,
-        {"generator": generator(value.device), "device": value.device},
-    )
+    shape, dtype = tuple(value.shape), value.dtype
+    drawn = {"generator": generator(value.device), "device": value.device}
     if distribution == "integers":
         limit = int(parameters["limit"])
         return torch.randint(-limit, limit + 1, shape, **drawn).to(dtype)

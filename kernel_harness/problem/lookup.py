@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernel_harness.core.arms import RESERVED
-from kernel_harness.core.errors import NotFound, ProblemNotFound, UserError
+from kernel_harness.core.errors import NotFound, UserError
 from kernel_harness.core.paths import kernel_folders, problem_folders
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import problem as problems
@@ -23,25 +23,19 @@ _CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
 
 
 def problem(name: str, root: Path) -> Problem:
-    """Returns the problem that `name` selects, at the sizes that the problem file sets.
+    """Returns the problem that `name` selects (`problem_path`), at the sizes that the problem file sets.
 
-    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
-    and then among the problems shipped with the harness. Raises NotFound if there is no such problem file, and
-    ProblemError if the file cannot be used.
+    Raises NotFound if there is no such problem file, and ProblemError if the file cannot be used.
     """
     path = existing_problem_path(name, root)
     return problems.load(path.stem, path)
 
 
 def existing_problem_path(name: str, root: Path) -> Path:
-    """Returns the problem file that `name` selects. Raises NotFound if there is no such file.
-
-    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
-    and then among the problems shipped with the harness.
-    """
+    """Returns the problem file that `name` selects (`problem_path`). Raises NotFound if there is no such file."""
     path = problem_path(name, root)
     if path is None:
-        raise ProblemNotFound(f"no problem {name!r}{_close(name, problem_names(root))}", name)
+        raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
     return path
 
 
@@ -121,7 +115,8 @@ def source(given: str | Path) -> Candidate:
     preprocessor line is a .cu file, any other text is Python. The candidate of a text is named `candidate`.
     Raises NotFound for a path without a file and for a reserved name, and UserError for a file with a wrong suffix.
     """
-    if isinstance(given, Path) or _names_a_file(given):
+    # No kernel is one line of code that ends in .py or .cu.
+    if isinstance(given, Path) or ("\n" not in given and given.endswith((".py", ".cu"))):
         path = Path(given)
         if path.suffix not in (".py", ".cu"):
             raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
@@ -139,11 +134,6 @@ def check_not_reserved(name: str, path: Path) -> None:
     """Raises NotFound if a kernel, whose file is at `path`, has the name of a baseline or of the control."""
     if name in RESERVED:
         raise NotFound(f"{path}: the name {name!r} is reserved for an arm of the harness; rename the file")
-
-
-def _names_a_file(given: str) -> bool:
-    """Returns whether a text is meant as a path: no kernel is one line of code that ends in .py or .cu."""
-    return "\n" not in given and given.endswith((".py", ".cu"))
 
 
 def _matches(name: str, found: Iterable[Path]) -> list[Path]:

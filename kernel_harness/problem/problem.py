@@ -96,7 +96,7 @@ class Problem:
         if not emulated:
             return self
         here = self._for_emulation()
-        return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
+        return here.at(self.cpu_shape if self.states("CPU_SHAPE") else sizing.fitted(here))
 
     def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
         """Returns the problem for a device, with the size constants in `shape` replaced.
@@ -143,10 +143,9 @@ class Problem:
         """Returns the file's CHECK_SHAPES, further values of size constants for checks; empty if it has none."""
         return [self._by_element(shape) for shape in getattr(self.module, "CHECK_SHAPES", [])]
 
-    @property
-    def states_shapes(self) -> bool:
-        """Returns whether the problem file has CHECK_SHAPES, a list of shapes to check."""
-        return hasattr(self.module, "CHECK_SHAPES")
+    def states(self, name: str) -> bool:
+        """Returns whether the problem file has `name`, such as CHECK_SHAPES, STRESS or error_scale."""
+        return hasattr(self.module, name)
 
     def _by_element(self, shape: Mapping[str, Any]) -> Shape:
         return _spread(self.path, shape, self._constants)
@@ -159,11 +158,6 @@ class Problem:
     def stress(self) -> dict[str, dict[str, Any]]:
         """Returns the parameters of further input distributions, by name: the file's STRESS, or `VARIATIONS`."""
         return dict(getattr(self.module, "STRESS", VARIATIONS))
-
-    @property
-    def states_stress(self) -> bool:
-        """Returns whether the problem file has STRESS, the further distributions of its inputs."""
-        return hasattr(self.module, "STRESS")
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:
         """Returns the problem file's TOLERANCE, or the default tolerance of `dtype` if the file has none."""
@@ -194,7 +188,7 @@ class Problem:
         if distribution in LOOKALIKES:
             return laid_out_as(inputs, lookalikes(inputs, distribution, generator("cpu")))
         parameters = self.stress[distribution]
-        change = redrawn if self.states_stress else shifted
+        change = redrawn if self.states("STRESS") else shifted
         return laid_out_as(inputs, [change(value, distribution, parameters, generator) for value in inputs])
 
     def check_inputs(self) -> None:
@@ -336,11 +330,6 @@ class Problem:
         """
         function = getattr(self.module, name, None)
         return None if function is None else float(function())
-
-    @property
-    def states_error_scale(self) -> bool:
-        """Returns whether the problem file has the function `error_scale`."""
-        return hasattr(self.module, "error_scale")
 
     def error_scale(self, inputs: Any) -> Any:
         """Returns the magnitude that the rounding error of each output element is relative to.

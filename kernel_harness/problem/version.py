@@ -15,17 +15,13 @@ WORKING_TREE = "now"  # the user's word for files as they are now, in place of a
 _SUFFIXES = (".py", ".cu")
 
 
-class NoSuchVersion(UserError):
-    """The error raised if a word selects no version of a kernel, or if git cannot be run."""
-
-
 def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Candidate:
     """Returns the version of a kernel that `word` selects: a file's path, a kernel of the problem, or a git revision.
 
     For a revision, `kernels` must hold the name or path of exactly one kernel. The word `now` in place of a revision
     selects the file as it is now. A kernel's name is looked up among the kernels of `problem`: below `root` first, and
     then among those shipped with the harness. The candidate's name is `word` for a path, and `<kernel>@<word>` for a
-    revision. Raises NoSuchVersion if `word` selects no kernel file, if `kernels` does not hold one kernel for a
+    revision. Raises UserError if `word` selects no kernel file, if `kernels` does not hold one kernel for a
     revision, or if git cannot be run.
     """
     path = Path(word)
@@ -35,7 +31,7 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
     if named_kernel is not None and not kernels:
         return Candidate(word, named_kernel, named_kernel.read_text(encoding="utf-8", errors="replace"))
     if len(kernels) != 1:
-        raise NoSuchVersion(
+        raise UserError(
             f"{word!r} is neither a file, a kernel nor a run; to compare revisions, select one kernel with --kernel"
         )
     named = Path(kernels[0])
@@ -48,7 +44,7 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
             if source is not None:
                 return Candidate(f"{named.stem}@{word}", folder / name, source)
     places = " or ".join(map(str, folders))
-    raise NoSuchVersion(f"there is no {' or '.join(names)} at {word!r} in {places}: {_why_missing(folders, word)}")
+    raise UserError(f"there is no {' or '.join(names)} at {word!r} in {places}: {_why_missing(folders, word)}")
 
 
 def _source_at(folder: Path, name: str, revision: str) -> str | None:
@@ -71,4 +67,4 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(["git", *words], cwd=folder, capture_output=True)
     except OSError as error:
-        raise NoSuchVersion(f"git cannot be run in {folder}: {error.strerror or error}") from None
+        raise UserError(f"git cannot be run in {folder}: {error.strerror or error}") from None

@@ -310,9 +310,8 @@ def _log_ticks(axis: Any, form: str) -> None:
     if decades < 0.2:
         axis.set_major_locator(MaxNLocator(5))
     else:
-        subs = (
-            (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
-        )
+        fine = (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+        subs = (1.0,) if decades > 2.5 else fine
         axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda v, _: form.format(v)))
     axis.set_minor_locator(NullLocator())

@@ -18,7 +18,6 @@ from kernel_harness.results import cells, leaderboard, roofline
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Measurement, Result
 from kernel_harness.timing import intervals
-from kernel_harness.timing.intervals import Comparison
 
 # The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
@@ -106,13 +105,10 @@ def rows(page: Page) -> list[dict[str, Any]]:
         clean["first_line"] = result.reason.strip().partition("\n")[0]
         clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
         itself = result.kernel == result.settings.baseline
-        clean["versus"] = None if page.emulated or itself else _versus(result)
+        speedup = None if page.emulated or itself or not result.timing else result.timing.speedup
+        clean["versus"] = intervals.compare(speedup) if speedup else None
         found.append(clean)
     return found
-
-
-def _versus(result: Result) -> Comparison | None:
-    return intervals.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
 
 
 def _peaks(result: Result) -> list[tuple[float, str, str]]:
@@ -168,22 +164,17 @@ def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
 
 def facts_of(result: Result) -> dict[str, str]:
     """Returns facts about device, machine and settings of a result, as text for readers, by the facts' names."""
+    tolerance = result.settings.tolerance
+    conditions = {
+        "isolation": result.isolation, "tolerance": tolerance and f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
+        "allowed_precision": result.settings.allowed_precision, "run": result.run,
+    }  # fmt: skip
     found = {}
-    for fact, value in {**result.environment, **_conditions(result)}.items():
+    for fact, value in {**result.environment, **conditions}.items():
         name, text = _FACTS.get(fact, (fact.replace("_", " "), str))
         if fact not in _CHANGING and value not in (None, ""):
             found[name] = " ".join(text(value).split())
     return found
-
-
-def _conditions(result: Result) -> dict[str, Any]:
-    tolerance = result.settings.tolerance
-    return {
-        "isolation": result.isolation or None,
-        "tolerance": tolerance and f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
-        "allowed_precision": result.settings.allowed_precision,
-        "run": result.run,
-    }
 
 
 def facts(result: Result) -> list[tuple[str, str]]:

@@ -14,44 +14,37 @@ _START = re.compile(r"^<!-- leaderboard (?P<problem>[^\s/]+)/(?P<device>[^\s/]+)
 _COMMENT = re.compile(r"^<!-- .* -->[ \t]*$", re.M)
 
 
-class MarkerError(UserError):
-    """The error raised if a README cannot be read, or if a marker line is missing, is wrong or names no stored results.
-
-    The message names the file and, for a wrong marker, the line.
-    """
-
-
 def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:
     """Replaces the text between each pair of marker lines in the file `path`.
 
     The first marker of a pair names a problem and a device, and `table(problem, device)` is the new text. Returns the
     name of each pair, as `problem/device`. The file is replaced atomically, and only if its text changes. Raises
-    MarkerError if the file has no marker, a marker has no end, `table` raises UserError or the file is unreadable.
-    Raises UserError if the file cannot be written; it is then unchanged.
+    UserError if the file has no marker, a marker has no end, `table` raises UserError, or the file cannot be read or
+    written; it is then unchanged. The message names the file and, for a wrong marker, the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise MarkerError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     names, parts, done = [], [], 0
     for start in _START.finditer(text):
         line = text.count("\n", 0, start.start()) + 1
         end = _COMMENT.search(text, start.end())
         if end is None or end[0].strip() != END:
-            raise MarkerError(
+            raise UserError(
                 f"{path}:{line}: this marker has no line {END} after it; add that line where the table ends"
             )
         problem, device = start["problem"], start["device"]
         try:
             new = table(problem, device)
         except UserError as error:
-            raise MarkerError(f"{path}:{line}: {error}") from None
+            raise UserError(f"{path}:{line}: {error}") from None
         parts += [text[done : start.end()], f"\n\n{new}\n\n"]
         names.append(f"{problem}/{device}")
         done = end.start()
     if not names:
         marker = START.format(problem="matmul_tt", device="cpu-emulated")
-        raise MarkerError(f"{path} has no marker like {marker}; add one, and {END} on a line below it")
+        raise UserError(f"{path} has no marker like {marker}; add one, and {END} on a line below it")
     changed = "".join([*parts, text[done:]])
     if changed != text:
         try:

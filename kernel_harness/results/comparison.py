@@ -23,10 +23,6 @@ Shape = tuple[tuple[str, int], ...]
 _FACTS = ("torch", "driver", "cuda", "compiler")
 
 
-class Incomparable(UserError):
-    """The error raised if two sides cannot be compared, or if the user's words do not name a side. It says why."""
-
-
 class Change(StrEnum):
     """How a kernel's result on side B differs from its result on side A.
 
@@ -153,16 +149,16 @@ def side(label: str, results: Sequence[Result], problem: str | None = None) -> S
 def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False) -> Outcome:
     """Compares each kernel of side `a` with the kernel of side `b` of the same name and shape. Returns the outcome.
 
-    `interleaved` says that both sides were timed in the same rounds, with side A as the baseline. Raises Incomparable
+    `interleaved` says that both sides were timed in the same rounds, with side A as the baseline. Raises UserError
     if the sides are known to be of different problems, hold the same measurements or have no kernel in common. Without
-    `force`, it also raises Incomparable if no kernel or baseline has results at the same shape on both sides, or if one
+    `force`, it also raises UserError if no kernel or baseline has results at the same shape on both sides, or if one
     ran on different devices. With `force`, kernels are compared by name alone if none has results at the same shape.
     """
     _check_alike(a, b)
     if not a.results.keys() & b.results.keys():
         if not force:
             one, other = (" and ".join(sorted({shape_text(dict(shape)) for _, shape in s.results})) for s in (a, b))
-            raise Incomparable(f"different shapes: {a.label} has {one}, {b.label} has {other}; --force compares them")
+            raise UserError(f"different shapes: {a.label} has {one}, {b.label} has {other}; --force compares them")
         a, b = _by_kernel_alone(a), _by_kernel_alone(b)
     both = [key for key in a.results if key in b.results]
     if not force:
@@ -174,18 +170,18 @@ def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False)
 
 def _check_alike(a: Side, b: Side) -> None:
     if a.problem and b.problem and a.problem != b.problem:
-        raise Incomparable(f"{a.label} and {b.label} are of different problems, {a.problem} and {b.problem}")
+        raise UserError(f"{a.label} and {b.label} are of different problems, {a.problem} and {b.problem}")
     if {_identity(r) for r in a.results.values()} == {_identity(r) for r in b.results.values()}:
-        raise Incomparable(f"{a.label} and {b.label} are the same measurements")
+        raise UserError(f"{a.label} and {b.label} are the same measurements")
     if not _kernels(a) & _kernels(b):
-        raise Incomparable(f"{a.label} and {b.label} have no kernel in common")
+        raise UserError(f"{a.label} and {b.label} have no kernel in common")
 
 
 def _check_devices(a: Side, b: Side, both: Iterable[tuple[str, Shape]]) -> None:
     for key in both:
         one, other = device_of(a.results[key]), device_of(b.results[key])
         if one != other:
-            raise Incomparable(
+            raise UserError(
                 f"different devices: kernel {key[0]} ran on {one} in {a.label} and on {other} in {b.label}; "
                 "--force compares them"
             )

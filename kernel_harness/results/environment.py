@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,6 @@ def environment() -> dict[str, Any]:
     says whether files outside the checkout's folder `results`, new files included, differ from that commit. `commit`
     and `dirty` are absent if git does not track the harness's files where it runs, or if git is not installed.
     """
-    import platform
-
     return {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}", **_git()}
 
 

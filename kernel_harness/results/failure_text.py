@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import pairwise
+from textwrap import indent
 
 from kernel_harness.checking.verify import Check
 from kernel_harness.checking.wrong_elements import ErrorMap, Mismatch, cell_count
@@ -114,9 +115,9 @@ def wrong_answer(check: Check, terminal: Terminal) -> list[str]:
     """
     parts = []
     if len(check.first_mismatches) > 1:
-        parts.append(_indented(mismatches(check.first_mismatches)))
+        parts.append(indent(mismatches(check.first_mismatches), "  "))
     if check.error_map is not None and _is_informative(check.error_map):
-        parts.append(_indented(picture(check.error_map, terminal)))
+        parts.append(indent(picture(check.error_map, terminal), "  "))
     return parts
 
 
@@ -178,7 +179,3 @@ def _shade(share: float, unicode: bool) -> str:
     if share <= 0 or share >= 1:
         return shades[0] if share <= 0 else shades[-1]
     return shades[1 + min(2, int(3 * share))]
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))

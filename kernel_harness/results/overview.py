@@ -27,9 +27,8 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
     rows = []
     for path in lookup.kernel_files(problem.name, root):
         one = candidate.read(path)
-        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])] or [
-            (_unjudged(one.name, last), "", "", "")
-        ]
+        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])]
+        found = found or [(_unjudged(one.name, last), "", "", "")]
         rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
     if not rows:
         return f"{head}\n  no kernels yet; {shlex.join(command())} new {problem.name} NAME writes one to start from"

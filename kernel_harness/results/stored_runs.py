@@ -6,8 +6,9 @@ import fnmatch
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kernel_harness.core.errors import UserError
 from kernel_harness.results import comparison
-from kernel_harness.results.comparison import Incomparable, Side
+from kernel_harness.results.comparison import Side
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result, interrupted
 
@@ -23,7 +24,7 @@ def side_named(word: str, results: Path, problem: str | None = None, kernels: Se
     `word` is the path of a file runs.jsonl, the folder of such a file, the beginning of a run's id (at least 4
     characters), LATEST or PREVIOUS. `results` is the folder of all stored results. `problem` limits the search for a
     run to one problem. `kernels` (names or globs) limits the side to some kernels; if empty, it has all. Raises
-    Incomparable if `word` names several runs, a folder without runs.jsonl, a file that is missing or not a .jsonl file,
+    UserError if `word` names several runs, a folder without runs.jsonl, a file that is missing or not a .jsonl file,
     or a file or a run without results of these kernels.
     """
     path = Path(word)
@@ -32,7 +33,7 @@ def side_named(word: str, results: Path, problem: str | None = None, kernels: Se
     found = _runs(word, results, problem)
     if len(found) > 1:
         places = ", ".join(f"{name} in {folder}" for folder, name in found)
-        raise Incomparable(f"{word!r} may be {places}; name the run in full, or name its problem with --problem")
+        raise UserError(f"{word!r} may be {places}; name the run in full, or name its problem with --problem")
     for folder, name in found:
         runs = _by_run(folder)
         return _side(f"run {name}{_incomplete(word, name, runs)}", runs[name], kernels, folder.parent.name)
@@ -56,19 +57,16 @@ def _incomplete(word: str, name: str, runs: Mapping[str, Sequence[Result]]) -> s
     if interrupted(runs[name]):
         return " (interrupted)"
     later = [each for each in list(runs)[list(runs).index(name) + 1 :] if interrupted(runs[each])]
-    return (
-        f" (later runs left out because they were interrupted: {', '.join(later)})"
-        if later and word in (LATEST, PREVIOUS)
-        else ""
-    )
+    named = bool(later) and word in (LATEST, PREVIOUS)
+    return f" (later runs left out because they were interrupted: {', '.join(later)})" if named else ""
 
 
 def _in_file(path: Path, results: Path, kernels: Sequence[str]) -> Side:
     file = path / "runs.jsonl" if path.is_dir() else path
     if file.suffix != ".jsonl":
-        raise Incomparable(f"{path} holds no samples; name the runs.jsonl beside it")
+        raise UserError(f"{path} holds no samples; name the runs.jsonl beside it")
     if not file.is_file():
-        raise Incomparable(f"there is no {file}")
+        raise UserError(f"there is no {file}")
     problem = file.resolve().parent.parent
     known = problem.name if problem.parent == results.resolve() else None
     return _side(str(path), Journal(file.parent, file.name).read(), kernels, known)
@@ -78,7 +76,7 @@ def _side(label: str, results: Sequence[Result], kernels: Sequence[str], problem
     chosen = [r for r in results if not kernels or any(fnmatch.fnmatch(r.kernel, k) for k in kernels)]
     if not chosen:
         wanted = f" of {', '.join(kernels)}" if kernels else ""
-        raise Incomparable(f"{label} has no results{wanted}")
+        raise UserError(f"{label} has no results{wanted}")
     return comparison.side(label, chosen, problem)
 
 

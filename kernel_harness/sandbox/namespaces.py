@@ -38,16 +38,12 @@ def fork() -> int:
     process has several threads, it first makes an ordinary fork, whose child ends at once, for the sake of the handler.
     Raises OSError if this machine denies new namespaces.
     """
-    if _thread_count() > 1:
+    if len(list(Path("/proc/self/task").iterdir())) > 1:
         pid = os.fork()
         if not pid:
             os._exit(0)
         os.waitpid(pid, 0)
     return system.fork_into(_ALL, signal.SIGCHLD)
-
-
-def _thread_count() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def usable() -> bool:

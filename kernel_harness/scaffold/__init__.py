@@ -16,14 +16,10 @@ from kernel_harness.scaffold import model_source, operators
 from kernel_harness.scaffold.signature import signature
 
 
-class CannotWrite(UserError):
-    """The error raised if the new kernel file cannot be written. The message gives the cause."""
-
-
 def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     """Writes `kernels/<problem>/<name>.py` below `root`, or a `.cu` file if `cu` is true, and returns the file's path.
 
-    If `name` itself ends in .py or .cu, the file has this suffix (with `cu`, always .cu). Raises CannotWrite if the
+    If `name` itself ends in .py or .cu, the file has this suffix (with `cu`, always .cu). Raises UserError if the
     name is invalid or a kernel in that folder has it, if the reference fails or a `.cu` file cannot express it, or if
     the file cannot be written.
     """
@@ -31,14 +27,14 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     path = root / "kernels" / problem.name / f"{stem}{suffix}"
     for taken in (path.with_suffix(".py"), path.with_suffix(".cu")):
         if taken.exists():
-            raise CannotWrite(
+            raise UserError(
                 f"{taken} already exists, and both files would share one row of results; choose another name"
             )
     _try_reference(problem)
     try:
         text = _text(problem, stem, suffix)
     except operators.NotPlain as reason:
-        raise CannotWrite(
+        raise UserError(
             f"{problem.path}: {reason}, which a plain .cu file does not support; omit --cu to get a Python file"
         ) from None
     try:
@@ -46,12 +42,12 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise CannotWrite(f"{path} cannot be written: {error.strerror}") from None
+        raise UserError(f"{path} cannot be written: {error.strerror}") from None
     return path
 
 
 def _try_reference(problem: Problem) -> None:
-    """Runs the reference once, at the sizes for the emulated device. Raises CannotWrite if it fails."""
+    """Runs the reference once, at the sizes for the emulated device. Raises UserError if it fails."""
     try:
         small = problem.on(emulated=True)
         with torch.no_grad():
@@ -59,7 +55,7 @@ def _try_reference(problem: Problem) -> None:
     except UserError:
         raise
     except Exception as error:
-        raise CannotWrite(f"{problem.path}: the reference fails: {type(error).__name__}: {error}") from None
+        raise UserError(f"{problem.path}: the reference fails: {type(error).__name__}: {error}") from None
 
 
 def _text(problem: Problem, name: str, suffix: str) -> str:
@@ -91,7 +87,7 @@ def _text(problem: Problem, name: str, suffix: str) -> str:
 def _stem_and_suffix(name: str, cu: bool) -> tuple[str, str]:
     stem = re.sub(r"\.(?:py|cu)$", "", name)
     if not re.fullmatch(r"[^\W_](?:[\w -]*[\w-])?", stem) or stem in RESERVED:
-        raise CannotWrite(
+        raise UserError(
             f"{name!r} is not a valid kernel name; use letters, digits, spaces, _ and -, such as 'tiled_64', with a "
             "letter or digit first and no space last; the names of baselines and of the control are reserved"
         )

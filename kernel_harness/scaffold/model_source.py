@@ -25,11 +25,7 @@ def model(source: str) -> str:
     """Returns the parts of the problem's `source` that define Model and the functions and constants it uses."""
     tree = ast.parse(source)
     wanted = _wanted(tree)
-    parts = []
-    for node in tree.body:
-        if not isinstance(node, (ast.Import, ast.ImportFrom)) and wanted & _defines(node):
-            parts.append(_text_of(node, source))
-    return "\n\n\n".join(parts)
+    return "\n\n\n".join(_text_of(node, source) for node in tree.body if wanted & _defines(node))
 
 
 def _wanted(tree: ast.Module) -> set[str]:

@@ -87,8 +87,7 @@ def _call(node: Node, names: dict[Any, str]) -> str:
     given = list(node.args)
     # C++ has no keyword arguments: each parameter before the last given argument needs a value, such as its default.
     last = max((i for i, argument in enumerate(schema.arguments) if argument.name in node.kwargs), default=-1)
-    for argument in schema.arguments[len(given) : last + 1]:
-        given.append(node.kwargs.get(argument.name, argument.default_value))
+    given += [node.kwargs.get(each.name, each.default_value) for each in schema.arguments[len(given) : last + 1]]
     words = [
         _normalized_sizes(given[0], len(value), names) if each.name == "normalized_shape" else _literal(value, names)
         for each, value in zip(schema.arguments, given, strict=False)
@@ -130,12 +129,8 @@ def _literal(value: Any, names: dict[Any, str]) -> str:
         return f'"{value}"'
     if isinstance(value, (list, tuple)):
         return "{" + ", ".join(_literal(item, names) for item in value) + "}"
-    if isinstance(value, torch.dtype):
-        return f"at::{_SCALAR_TYPES[value]}" if value in _SCALAR_TYPES else _refuse(value)
-    return _refuse(value)
-
-
-def _refuse(value: Any) -> str:
+    if isinstance(value, torch.dtype) and value in _SCALAR_TYPES:
+        return f"at::{_SCALAR_TYPES[value]}"
     raise NotPlain(f"the reference passes {value!r} to an operator")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.results import cells
-from kernel_harness.results.comparison import Change, Incomparable, is_regression
+from kernel_harness.results.comparison import Change, is_regression
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
@@ -101,14 +101,14 @@ def suite_named(word: str, results: Path) -> StoredSuite | None:
 def compare(a: StoredSuite, b: StoredSuite, *, force: bool = False) -> SuiteOutcome:
     """Compares two suites. Candidates are matched by problem and name.
 
-    KernelBench's names `sample_0`, ... are matched only if the sources are equal. Raises Incomparable if no problem is
+    KernelBench's names `sample_0`, ... are matched only if the sources are equal. Raises UserError if no problem is
     in both suites, and without `force` if their devices or settings differ.
     """
     if not force:
         _check_alike(a, b)
     problems = {name for name, _ in a.entries} & {name for name, _ in b.entries}
     if not problems:
-        raise Incomparable(f"{a.label} and {b.label} have no problem in common")
+        raise UserError(f"{a.label} and {b.label} have no problem in common")
     of_a, of_b = (
         {each.name: each for each in figures.figures([e for e in side.entries.values() if e.problem in problems])}
         for side in (a, b)
@@ -150,16 +150,14 @@ def _figure_row(change: FigureChange) -> tuple[str, ...]:
 
 def _check_alike(a: StoredSuite, b: StoredSuite) -> None:
     if a.facts.label != b.facts.label:
-        raise Incomparable(
+        raise UserError(
             f"different devices: {a.label} ran on {a.facts.device}, {b.label} on {b.facts.device}; "
             "--force compares them"
         )
     names = a.facts.settings.keys() | b.facts.settings.keys()
     differing = sorted(name for name in names if a.facts.settings.get(name) != b.facts.settings.get(name))
     if differing:
-        raise Incomparable(
-            f"different settings: {', '.join(differing)} of {a.label} and {b.label}; --force compares them"
-        )
+        raise UserError(f"different settings: {', '.join(differing)} of {a.label} and {b.label}; --force compares them")
 
 
 def _candidate_change(a: Entry, b: Entry) -> CandidateChange:
@@ -182,15 +180,8 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
     told = ", ".join(f"{change.value} {counts[change]}" for change in Change if counts[change])
     order = (Change.BROKEN, Change.SLOWER, Change.FIXED, Change.FASTER)
     changed = [c for change in order for c in outcome.candidates if c.change is change]
-    rows = [
-        (
-            f"{c.problem}/{c.candidate}",
-            c.change.value,
-            "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x",
-            c.note,
-        )
-        for c in changed[:_MOST_ROWS]
-    ]
+    shown = [(c, "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x") for c in changed[:_MOST_ROWS]]
+    rows = [(f"{c.problem}/{c.candidate}", c.change.value, ratio, c.note) for c, ratio in shown]
     lines = ["", f"{len(outcome.candidates)} candidates are in both: {told}."]
     if rows:
         lines += ["", cells.table(["candidate", "B is", "speedup B / A", ""], rows)]

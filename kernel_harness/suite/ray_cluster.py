@@ -24,16 +24,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.errors import ProblemError
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.allocation import Allocation
-from kernel_harness.suite.device_worker import (
-    Lacking,
-    Message,
-    SuiteProblem,
-    Task,
-    Unusable,
-    Verdict,
-    Worker,
-    send,
-)
+from kernel_harness.suite.device_worker import Lacking, Message, SuiteProblem, Task, Unusable, Verdict, Worker, send
 from kernel_harness.suite.scheduler import LocalScheduler, Scheduler
 from kernel_harness.workers.process import Limits
 

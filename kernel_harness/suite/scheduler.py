@@ -245,13 +245,8 @@ class LocalScheduler(Scheduler):
     def __init__(self, allocation: Allocation, settings: Settings, hidden: Sequence[Path] = ()) -> None:
         self.folder = SuiteFolder()
         paths = [path.absolute() for path in hidden]
-        super().__init__(
-            [
-                partial(DeviceWorker, each, settings, paths, self.folder, allocation.threads)
-                for each in allocation.devices
-            ],
-            allocation.ahead,
-        )
+        rest = (settings, paths, self.folder, allocation.threads)
+        super().__init__([partial(DeviceWorker, each, *rest) for each in allocation.devices], allocation.ahead)
 
     def close(self) -> None:
         """Ends all workers and removes their files. Futures without a verdict raise UserError. Safe to call twice."""

@@ -43,12 +43,7 @@ class Suite:
     """
 
     def __init__(
-        self,
-        collection: Collection,
-        settings: Settings,
-        workers: Workers,
-        store: SuiteStore,
-        observer: Observer,
+        self, collection: Collection, settings: Settings, workers: Workers, store: SuiteStore, observer: Observer
     ) -> None:
         self._collection, self._settings, self._workers = collection, settings, workers
         self._store, self._observer = store, observer

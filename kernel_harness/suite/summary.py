@@ -63,41 +63,40 @@ def settings_words(facts: Facts) -> list[str]:
     return [*found, f"{settings['precision']} allowed"] if settings.get("precision") else found
 
 
-def figure_rows(summary: Summary) -> pd.DataFrame:
+def figure_rows(summary: Summary) -> list[dict[str, Any]]:
     """Returns a row for each figure: value, bounds of its 95% interval, number of problems with a value, definition."""
     names = ("value", "low", "high", "problems", "meaning")
-    return pd.DataFrame([{"figure": f.name, **{name: getattr(f, name) for name in names}} for f in summary.figures])
+    return [{"figure": f.name, **{name: getattr(f, name) for name in names}} for f in summary.figures]
 
 
-def problem_rows(summary: Summary) -> pd.DataFrame:
+def problem_rows(summary: Summary) -> list[dict[str, Any]]:
     """Returns a row for each problem: its level, numbers of candidates, passes and failures by status, best speedup."""
-    names = ("problem", "level", "candidates", "passed", "best", "speedup", "speedup_low", "speedup_high", "failures")
-    return pd.DataFrame(_problem_rows(summary), columns=list(names))
-
-
-def _problem_rows(summary: Summary) -> list[tuple[Any, ...]]:
     rows = []
     for name, each in figures.by_problem(summary.entries).items():
         fastest = figures.best(each)
-        speedup = fastest.speedup if fastest else None
         failures = Counter(str(one.status) for one in each if not one.passed)
-        rows.append((
-            name, summary.levels.get(name), len(each), sum(one.passed for one in each), fastest and fastest.candidate,
-            speedup and speedup.estimate, speedup and speedup.low, speedup and speedup.high,
-            ", ".join(f"{status} {count}" for status, count in failures.most_common()),
-        ))  # fmt: skip
+        rows.append({
+            "problem": name, "level": summary.levels.get(name), "candidates": len(each),
+            "passed": sum(one.passed for one in each), "best": fastest and fastest.candidate,
+            **_speedup(fastest), "failures": ", ".join(f"{status} {n}" for status, n in failures.most_common()),
+        })  # fmt: skip
     return rows
 
 
-def candidate_rows(summary: Summary) -> pd.DataFrame:
+def candidate_rows(summary: Summary) -> list[dict[str, Any]]:
     """Returns a row for each candidate, with its verdict, its time in ms and its speedup."""
     rows = []
     for one in summary.entries:
-        low, speedup, high = (one.speedup.low, one.speedup.estimate, one.speedup.high) if one.speedup else (None,) * 3
-        row = {**vars(one), "status": str(one.status), "speedup": speedup, "speedup_low": low, "speedup_high": high}
-        row["as_called_speedup"] = one.as_called and one.as_called.estimate
+        as_called = one.as_called and one.as_called.estimate
+        row = {**vars(one), "status": str(one.status), **_speedup(one), "as_called_speedup": as_called}
         rows.append({name: row[name] for name in _COLUMNS})
-    return pd.DataFrame(rows)
+    return rows
+
+
+def _speedup(one: Entry | None) -> dict[str, float | None]:
+    found = one.speedup if one else None
+    values = (found.estimate, found.low, found.high) if found else (None,) * 3
+    return dict(zip(("speedup", "speedup_low", "speedup_high"), values, strict=True))
 
 
 def phase_rows(summary: Summary) -> list[tuple[str, float, float]]:
@@ -132,7 +131,7 @@ def save_parquet(folder: Path, summary: Summary) -> Path:
     numbers = dict.fromkeys(
         ("time_ms", "speedup", "speedup_low", "speedup_high", "as_called_speedup", "share_of_bound"), "float64"
     )
-    table = candidate_rows(summary).astype(numbers).assign(**facts)
+    table = pd.DataFrame(candidate_rows(summary)).astype(numbers).assign(**facts)
     path = folder / "candidates.parquet"
     with writing(path):
         replace_bytes(path, table.to_parquet(None, engine="pyarrow", index=False))
@@ -175,8 +174,8 @@ def save(folder: Path, summary: Summary) -> Path:
         "figures.csv": figure_rows(summary), "summary.csv": problem_rows(summary),
         "candidates.csv": candidate_rows(summary),
     }  # fmt: skip
-    for name, frame in tables.items():
-        write(folder / name, csv(list(frame), frame.to_dict("records")))
+    for name, rows in tables.items():
+        write(folder / name, csv(list(rows[0]), rows))
     path = folder / "summary.md"
     write(path, text(summary))
     return path
@@ -193,8 +192,6 @@ def _figure_table(summary: Summary) -> str:
 
 
 def _problem_table(summary: Summary) -> str:
-    rows = (
-        (name, level, count, passed, best, speedup and f"{ratio(speedup)}x", failures)
-        for name, level, count, passed, best, speedup, _, _, failures in _problem_rows(summary)
-    )
-    return table(["problem", "level", "candidates", "passed", "best", "speedup", "failures"], rows, "github")
+    names = ["problem", "level", "candidates", "passed", "best", "speedup", "failures"]
+    rows = ({**row, "speedup": row["speedup"] and f"{ratio(row['speedup'])}x"} for row in problem_rows(summary))
+    return table(names, ([row[name] for name in names] for row in rows), "github")

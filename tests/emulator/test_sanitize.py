@@ -275,7 +275,7 @@ def test_a_wrong_answer_under_emulation_comes_with_the_first_finding(harness):
 def test_a_remark_whose_time_is_up_says_that_the_sanitizer_was_stopped(fork_server):
     (bug,) = (bug for bug in planted_bugs.ALL if bug.name == "elements/off_by_one_read")
     solved = problem.load(bug.problem.stem, bug.problem)
-    said = remark(fork_server, solved, candidate.read(bug.path), plan(solved, SEED)[:1], SEED, within_s=0.01)
+    said = remark(fork_server, Job(solved, candidate.read(bug.path), plan(solved, SEED)[:1], within_s=0.01), SEED)
     assert (
         said
         and said.text

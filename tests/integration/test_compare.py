@@ -18,9 +18,10 @@ from support.pages import as_rounds, keep
 from support.product import PROBLEM_FILE
 
 from kernel_harness import cli
+from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
 from kernel_harness.results import comparison
-from kernel_harness.results.comparison import Change, Incomparable
+from kernel_harness.results.comparison import Change
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Kind, Result, RunSettings
 from kernel_harness.timing import intervals, statistics
@@ -197,7 +198,7 @@ def test_why_a_kernel_fails_on_side_b_is_said(before):
 
 def test_different_devices_are_compared_only_with_force():
     a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", environment={"device": "NVIDIA H100"}))
-    with pytest.raises(Incomparable, match=r"NVIDIA H200 in A and on NVIDIA H100 in B; --force"):
+    with pytest.raises(UserError, match=r"NVIDIA H200 in A and on NVIDIA H100 in B; --force"):
         comparison.compare(a, b)
     assert comparison.compare(a, b, force=True).rows[0].change is Change.FASTER
 
@@ -205,13 +206,13 @@ def test_different_devices_are_compared_only_with_force():
 def test_an_emulation_on_another_processor_is_another_device():
     one, other = ({"device": "CUDA emulated on the CPU", "processor": name} for name in ("Zen", "Xeon"))
     a, b = (side(n, record("k", 1.0, run=n, environment=e, emulated=True)) for n, e in (("A", one), ("B", other)))
-    with pytest.raises(Incomparable, match=r"Zen.*Xeon"):
+    with pytest.raises(UserError, match=r"Zen.*Xeon"):
         comparison.compare(a, b)
 
 
 def test_different_shapes_are_compared_only_with_force():
     a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", shape={"M": 5, "K": 8}))
-    with pytest.raises(Incomparable, match=r"M=4,K=8, B has M=5,K=8; --force"):
+    with pytest.raises(UserError, match=r"M=4,K=8, B has M=5,K=8; --force"):
         comparison.compare(a, b)
     assert comparison.compare(a, b, force=True).rows[0].change is Change.FASTER
 
@@ -225,7 +226,7 @@ def test_different_shapes_are_compared_only_with_force():
     ],
 )
 def test_sides_with_nothing_in_common_are_refused_even_with_force(a, b, message):
-    with pytest.raises(Incomparable, match=message):
+    with pytest.raises(UserError, match=message):
         comparison.compare(a, b, force=True)
 
 

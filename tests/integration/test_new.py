@@ -11,8 +11,9 @@ import pytest
 from support import forked_command
 from support.command import ROOT, Finished
 
+from kernel_harness.core.errors import UserError
 from kernel_harness.problem import lookup
-from kernel_harness.scaffold import CannotWrite, new
+from kernel_harness.scaffold import new
 from kernel_harness.scaffold.signature import signature
 
 HERE = ROOT / "tests" / "support" / "candidates" / "new"
@@ -96,14 +97,14 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     before = first.read_text()
 
     for cu in (False, True):
-        with pytest.raises(CannotWrite, match=r"mine\.py already exists"):
+        with pytest.raises(UserError, match=r"mine\.py already exists"):
             new(problem("softmax"), "mine", tmp_path, cu=cu)
     assert first.read_text() == before
 
 
 @pytest.mark.parametrize("name", ["", "torch", "a/b", "../up", "_hidden", "torch.compile", " space", "space "])
 def test_an_invalid_name_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(CannotWrite, match="is not a valid kernel name"):
+    with pytest.raises(UserError, match="is not a valid kernel name"):
         new(problem("softmax"), name, tmp_path)
 
 
@@ -122,7 +123,7 @@ def test_a_plain_cu_normalizes_over_the_sizes_of_its_input(tmp_path: Path) -> No
 
 
 def test_a_plain_cu_is_refused_if_it_cannot_solve_the_problem(tmp_path: Path) -> None:
-    with pytest.raises(CannotWrite, match=r"the output is neither a tensor nor a tuple of tensors.*omit --cu"):
+    with pytest.raises(UserError, match=r"the output is neither a tensor nor a tuple of tensors.*omit --cu"):
         new(problem("nested"), "mine", tmp_path, cu=True)
     assert not (tmp_path / "kernels").exists()
 
@@ -130,7 +131,7 @@ def test_a_plain_cu_is_refused_if_it_cannot_solve_the_problem(tmp_path: Path) ->
 def test_a_reference_that_fails_is_told_before_a_file_is_written(tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text((HERE / "softmax.py").read_text().replace("softmax(", "softmaks("))
-    with pytest.raises(CannotWrite, match="the reference fails: AttributeError"):
+    with pytest.raises(UserError, match="the reference fails: AttributeError"):
         new(lookup.problem(str(broken), tmp_path), "mine", tmp_path)
     assert not (tmp_path / "kernels").exists()
 

@@ -17,6 +17,7 @@ import torch
 from support.command import ROOT, Harness
 
 from cuda_on_cpu.compile import cache
+from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device.profiled import note_of
 from kernel_harness.diagnostics import profile
@@ -132,7 +133,7 @@ def test_a_forged_launch_is_malformed(forged: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         Launched.parse({**honest, **counts, **forged})
     with pytest.raises(Fault, match="malformed"):
-        profile._parsed([{**honest, **counts, **forged}])
+        profile._parsed([{**honest, **counts, **forged}], CandidateFile("k.cu", ""))
 
 
 @pytest.mark.slow

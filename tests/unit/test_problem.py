@@ -160,8 +160,8 @@ def test_constants_of_kernel_bench_are_replaced_and_its_model_rebuilt(tmp_path):
 
 def test_what_is_optional_is_absent_in_a_file_of_kernel_bench(tmp_path):
     bench = problem(tmp_path, KERNEL_BENCH)
-    assert (bench.cpu_shape, bench.check_shapes, bench.states_stress) == ({}, [], False)
-    assert bench.number("flops") is None and not bench.states_error_scale
+    assert (bench.cpu_shape, bench.check_shapes, bench.states("STRESS")) == ({}, [], False)
+    assert bench.number("flops") is None and not bench.states("error_scale")
 
 
 def test_a_file_without_get_init_inputs_has_none(tmp_path):

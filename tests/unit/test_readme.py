@@ -65,7 +65,7 @@ def test_a_readme_that_cannot_be_written_is_named_and_unchanged(tmp_path):
 def test_a_wrong_marker_is_named_and_the_file_is_unchanged(tmp_path, text, message):
     path = tmp_path / "README.md"
     path.write_text(text)
-    with pytest.raises(readme.MarkerError, match=message):
+    with pytest.raises(UserError, match=message):
         readme.rewrite(path, table)
     assert path.read_text() == text
 

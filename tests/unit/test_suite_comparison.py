@@ -10,8 +10,9 @@ import pytest
 from support.command import Finished
 from support.suites import entry
 
+from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
-from kernel_harness.results.comparison import Change, Incomparable
+from kernel_harness.results.comparison import Change
 from kernel_harness.suite.comparison import StoredSuite, SuiteOutcome, compare
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
 
@@ -113,14 +114,14 @@ def test_a_geometric_mean_changes_by_a_ratio() -> None:
 )
 def test_suites_of_other_devices_or_settings_need_force(facts: Facts, message: str) -> None:
     a, b = suite("A", [entry("p", "x", 2.0)]), suite("B", [entry("p", "x", 1.0)], facts)
-    with pytest.raises(Incomparable, match=message):
+    with pytest.raises(UserError, match=message):
         compare(a, b)
 
     assert compare(a, b, force=True).candidates[0].change is Change.SLOWER
 
 
 def test_suites_without_a_common_problem_are_refused() -> None:
-    with pytest.raises(Incomparable, match="no problem in common"):
+    with pytest.raises(UserError, match="no problem in common"):
         compared([entry("p", "x")], [entry("q", "x")])
 
 

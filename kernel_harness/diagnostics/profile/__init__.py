@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched
 from kernel_harness.ipc import messages
@@ -62,7 +61,7 @@ def profile(
             )
         launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
         if recorded:
-            stored.of(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
+            lines.stored(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
         tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
@@ -96,8 +95,7 @@ def counted(
         client.ask(messages.BeginProfile(), messages.Done)
         client.call(packed)
         described = client.ask(messages.EndProfile(), messages.Recorded).content  # unchecked JSON of the worker
-        launched = _parsed(described)
-        recorded = _recorded(described, launched, client.file)
+        launched, recorded = _parsed(described, client.file)
     except (Fault, Refused) as fault:
         again = shlex.join([*command(), "--problem", str(problem.name), "--kernel", file])
         raise CannotProfile(
@@ -112,29 +110,18 @@ def counted(
     return launched, assembled, recorded
 
 
-def _parsed(launches: Any) -> list[Launched]:
-    """Returns the kernel launches that a worker reports. Raises Fault for a malformed report."""
-    try:
-        return [Launched.parse(message) for message in launches]
-    except (KeyError, TypeError, ValueError):
-        raise _malformed() from None
+def _parsed(described: Any, file: CandidateFile) -> tuple[list[Launched], list[Recorded]]:
+    """Returns the kernel launches that a worker reports in `described`, and what was recorded of those that were.
 
-
-def _recorded(described: Any, launched: Sequence[Launched], file: CandidateFile) -> list[Recorded]:
-    """Returns what was recorded of launches, from `described`, a worker's report. Raises Fault for a malformed report.
-
-    `launched` has the launches of the same report, in the same order. Launches that were not recorded are left out.
+    `file` is the candidate's file. Raises Fault for a malformed report.
     """
-    times = Counter(one.configuration for one in launched)
     try:
+        launched = [Launched.parse(message) for message in described]
+        times = Counter(one.configuration for one in launched)
         found = [
             accesses.parse(message, times[one.configuration], file)
             for message, one in zip(described, launched, strict=True)
         ]
     except (KeyError, TypeError, ValueError):
-        raise _malformed() from None
-    return [each for each in found if each]
-
-
-def _malformed() -> Fault:
-    return Fault(Status.CRASHED, "The process sent a malformed list of kernel launches.")
+        raise Fault(Status.CRASHED, "The process sent a malformed list of kernel launches.") from None
+    return launched, [each for each in found if each]

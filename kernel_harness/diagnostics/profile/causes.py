@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from kernel_harness.diagnostics.profile.accesses import WAVEFRONT_BYTES, Access, Recorded, Traffic, Work
 from kernel_harness.diagnostics.profile.expressions import Kind
@@ -53,16 +52,6 @@ class Cause:
         return f"line {self.line}: `{self.text}`: {self.problem}. It has {100 * self.share:.0f}% of all {self.of}."
 
 
-class _Found(NamedTuple):
-    """A cause in the recorded blocks: `place` is the line and its text, and `amount` how much of `of` it has there."""
-
-    place: tuple[int, str]
-    problem: str
-    clocks: float
-    amount: float
-    of: str
-
-
 def largest(recorded: Sequence[Recorded]) -> list[Cause]:
     """Returns up to three causes in the launches of one call, those that cost most clocks first.
 
@@ -72,12 +61,8 @@ def largest(recorded: Sequence[Recorded]) -> list[Cause]:
     """
     amounts = [_amounts(each) for each in recorded]
     whole = {of: sum(each.weight * own[of] for each, own in zip(recorded, amounts, strict=True)) for of in _CLOCKS}
-    causes = [
-        Cause(each.launch.kernel, *place, problem, each.weight * clocks, each.weight * amount / max(whole[of], 1), of)
-        for each, own in zip(recorded, amounts, strict=True)
-        for place, problem, clocks, amount, of in _found(each, own)
-        if each.weight * clocks >= _LEAST_SHARE * _clocks(whole)
-    ]
+    found = (cause for each, own in zip(recorded, amounts, strict=True) for cause in _found(each, own, whole))
+    causes = [cause for cause in found if cause.clocks >= _LEAST_SHARE * _clocks(whole)]
     return sorted(causes, key=lambda cause: -cause.clocks)[:_MOST_CAUSES]
 
 
@@ -95,27 +80,33 @@ def _clocks(amounts: Mapping[str, float]) -> float:
     return sum(clocks * amounts[of] for of, clocks in _CLOCKS.items())
 
 
-def _found(recorded: Recorded, amounts: Mapping[str, float]) -> Iterator[_Found]:
+def _found(recorded: Recorded, amounts: Mapping[str, float], whole: Mapping[str, float]) -> Iterator[Cause]:
+    """Yields the causes in the recorded blocks, which have `amounts` of what all launches of the call have `whole`."""
+
+    def cause(place: tuple[int, str], problem: str, clocks: float, amount: float, of: str) -> Cause:
+        share = recorded.weight * amount / max(whole[of], 1)
+        return Cause(recorded.launch.kernel, *place, problem, recorded.weight * clocks, share, of)
+
     shared_takes_longest = amounts[_WAVEFRONTS] * _CLOCKS[_WAVEFRONTS] > amounts[_SECTORS] * _CLOCKS[_SECTORS]
     for access in recorded.accesses:
         place, traffic, times = (access.line, access.text), access.traffic, access.traffic.unrecorded
         of, moved = (_WAVEFRONTS, traffic.wavefronts) if access.shared else (_SECTORS, traffic.sectors)
         if _wastes(traffic):
             clocks = times * _excess_clocks(access, recorded)
-            yield _Found(place, _problem(access), clocks, times * moved, of)
+            yield cause(place, _problem(access), clocks, times * moved, of)
         elif access.shared and shared_takes_longest and _is_narrow(access, recorded):
             clocks = times * traffic.requests * (1 - traffic.bytes_per_thread / _WIDEST_BYTES)
-            yield _Found(place, _narrow(access), clocks, times * moved, of)
+            yield cause(place, _narrow(access), clocks, times * moved, of)
     room = recorded.launch.threads_per_block / (LANES * WARPS_SM / BLOCKS_SM)
     if recorded.launched_at and room < _FEW_THREADS and recorded.launch.blocks > _MULTIPROCESSORS:
         problem, clocks = _small_blocks(recorded, room), (1 - room) * _clocks(amounts)
-        yield _Found(recorded.launched_at, problem, clocks, amounts[_STEPS], _STEPS)
+        yield cause(recorded.launched_at, problem, clocks, amounts[_STEPS], _STEPS)
     full = recorded.launch.threads_per_block / (LANES * recorded.warps_per_block)
     for work in recorded.work:
         clocks = _CLOCKS[_STEPS] * (full - work.efficiency) * work.steps
         diverges = work.efficiency < _FEW_THREADS * full and work.steps > _GUARD_STEPS * recorded.warps
         if diverges and clocks >= _LEAST_DIVERGENT_SHARE * _clocks(amounts):
-            yield _Found((work.line, work.text), _divergence(work), clocks, work.steps, _STEPS)
+            yield cause((work.line, work.text), _divergence(work), clocks, work.steps, _STEPS)
 
 
 def _wastes(traffic: Traffic) -> bool:

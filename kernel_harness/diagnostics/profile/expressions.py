@@ -76,10 +76,9 @@ def _match(text: str, start: int, *, step: int) -> int | None:
 
     `step` is the direction to search: 1 or -1.
     """
-    depth, at = 0, start
-    while 0 <= at < len(text):
+    depth = 0
+    for at in range(start, len(text) if step > 0 else -1, step):
         depth += (text[at] in _OPENING) - (text[at] in _CLOSING)
         if not depth:
             return at
-        at += step
     return None

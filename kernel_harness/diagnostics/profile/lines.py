@@ -1,4 +1,4 @@
-"""Formats what each line of a candidate's file does to memory as text: tables by kernel, and the largest causes."""
+"""What each line of a candidate's file does to memory: as text for the user, and as the profile that is stored."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Re
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
 from kernel_harness.diagnostics.profile.resources import LANES
 from kernel_harness.results.cells import table
+from kernel_harness.results.line_profile import LineCosts, StoredProfile
 
 Columns = Mapping[str, Callable[[Traffic], str]]
 
@@ -103,3 +104,31 @@ def _tables(accesses: Sequence[Access]) -> list[str]:
 
 def _ratio(amount: int, requests: int) -> str:
     return f"{amount / requests:.2f}".rstrip("0").rstrip(".")
+
+
+def stored(kernel: str, source_sha256: str, shape: Mapping[str, int], recorded: Sequence[Recorded]) -> StoredProfile:
+    """Returns the profile by line to store of the `recorded` launches, for the verb `report`.
+
+    `kernel` is the candidate's name, `source_sha256` the hash of its file, and `shape` the problem's size constants.
+    """
+    causes = tuple(each.sentence for each in largest(recorded))
+    sampled = not all(each.complete for each in recorded)
+    return StoredProfile(kernel, source_sha256, dict(shape), sampled, causes, _costs(recorded))
+
+
+def _costs(recorded: Sequence[Recorded]) -> tuple[LineCosts, ...]:
+    sums: dict[int, list[float]] = {}
+    texts: dict[int, str] = {}
+
+    def add(line: int, text: str, *costs: float) -> None:
+        texts[line] = text
+        sums[line] = [a + b for a, b in zip(sums.get(line, [0.0] * 4), costs, strict=True)]
+
+    for each in recorded:
+        for access in each.accesses:
+            traffic, times = access.traffic, each.weight * access.traffic.unrecorded
+            costs = (traffic.sectors, traffic.extra_sectors, traffic.extra_wavefronts)
+            add(access.line, access.text, *(times * cost for cost in costs), 0)
+        for work in each.work:
+            add(work.line, work.text, 0, 0, 0, each.weight * (1 - work.efficiency) * work.steps)
+    return tuple(LineCosts(line, texts[line], *sums[line]) for line in sorted(sums) if any(sums[line]))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_harness.core.paths import IMPORT_ROOT
+from kernel_harness.core.paths import python_path
 from kernel_harness.diagnostics.profile.resources import Assembled
 from kernel_harness.results.journal import writing
 
@@ -72,11 +72,7 @@ def profiled(call: Call, folder: Path, name: str, variables: Mapping[str, str]) 
         # By default ncu sets the clocks to their base rate, so its times would not be those of the leaderboard.
         clocks = ["--clock-control", "none"]
         command = [tool, *only_that_call, *clocks, "--set", "full", "--force-overwrite", "-o", str(report), *command]
-    environment = {
-        **os.environ,
-        **variables,
-        "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]),
-    }
+    environment = {**os.environ, **variables, "PYTHONPATH": python_path()}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assembled = []
     if assembled_file.exists():

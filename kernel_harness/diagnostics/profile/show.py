@@ -11,6 +11,10 @@ from kernel_harness.results.cells import table
 
 # If no launch of a kernel is known, its occupancy is shown for these block sizes.
 _USUAL_THREADS = (128, 256, 512, 1024)
+# The fields of a launch that the table of launches shows: numbers of operations, and of bytes.
+_COUNTS = (
+    ("barriers", "warp_operations"), ("global_read", "global_written", "shared_read", "shared_written"),
+)  # fmt: skip
 
 
 def tables(launched: Sequence[Launched] | None, assembled: Sequence[Assembled], screen: Terminal) -> list[str]:
@@ -44,29 +48,10 @@ def launches(launched: Sequence[Launched]) -> str:
     for _, equal in groupby(launched, key=lambda one: one.configuration):
         same = list(equal)
         first = same[0]
-        counts = [
-            sum(getattr(one, name) for one in same)
-            for name in (
-                "barriers",
-                "warp_operations",
-                "global_read",
-                "global_written",
-                "shared_read",
-                "shared_written",
-            )
-        ]
+        operations, moved = ([sum(getattr(one, name) for one in same) for name in names] for names in _COUNTS)
         threads = sum(one.blocks * one.threads_per_block for one in same)
-        rows.append(
-            [
-                first.kernel,
-                len(same),
-                _size(first.grid),
-                _size(first.block),
-                threads,
-                *counts[:2],
-                *map(_bytes, counts[2:]),
-            ]
-        )
+        sizes = (_size(first.grid), _size(first.block))
+        rows.append([first.kernel, len(same), *sizes, threads, *operations, *map(_bytes, moved)])
     headers = [
         "kernel", "launches", "grid", "block", "threads", "barriers", "warp ops", "global read", "written",
         "shared read", "written",

@@ -92,11 +92,13 @@ class WatchedWorkers(Closing):
         self._end, theirs = channel.pair()
         read, write = os.pipe2(os.O_CLOEXEC)
         folder = Path(tempfile.mkdtemp(dir=self._folder))
+        # With torch's cache of device memory, several tensors would share one allocation, and compute-sanitizer would
+        # only see the bounds of the allocation.
+        variables = {**environment(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", **self._variables}
         try:
             self._wrapper = subprocess.Popen(
                 [*self._command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                stdout=write, stderr=write, cwd=IMPORT_ROOT, start_new_session=True,
-                env={**_environment(folder), **self._variables},
+                stdout=write, stderr=write, cwd=IMPORT_ROOT, start_new_session=True, env=variables,
             )  # fmt: skip
         finally:
             theirs.close()
@@ -137,15 +139,6 @@ class WatchedWorkers(Closing):
             self._wrapper.kill()
             self._wrapper.wait()
         folder_removal.remove(self._folder)
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Returns the environment variables for the worker under compute-sanitizer. `folder` is the worker's folder.
-
-    One of them switches off torch's cache of device memory. With the cache, several tensors would share one allocation,
-    and compute-sanitizer would only see the bounds of the allocation.
-    """
-    return {**environment(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def read(log: str, file: str, source: Sequence[str], case: str) -> list[Finding]:

@@ -115,7 +115,7 @@ class Job:
     """A candidate, its problem, and the cases in which the sanitizer runs it.
 
     Under emulation, `orders` says whether threads run in other orders, too, if a call with all checks found no damage.
-    If `within_s` is not None, the calls end after so many seconds, and the build after _BUILD_S.
+    If `within_s` is not None there, the calls end after so many seconds, and the build after _BUILD_S.
     """
 
     problem: Problem
@@ -160,48 +160,36 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     return report
 
 
-def remark(
-    fork_server: ForkServer,
-    problem: Problem,
-    candidate: Candidate,
-    cases: Sequence[Case],
-    seed: int,
-    *,
-    within_s: float = REMARK_S,
-    orders: bool = True,
-    tell: Tell = silent,
-) -> Remark | None:
+def remark(fork_server: ForkServer, job: Job, seed: int, tell: Tell = silent) -> Remark | None:
     """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
 
     Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. The calls are stopped
-    after `within_s` seconds. If no case has ended until then, the build takes too long, or the sanitizer cannot run the
-    kernel, the remark says so. The time to build the sanitizer itself, once per machine, does not count. `seed`
-    determines the random orders of threads, if there are other `orders` than the usual one. `tell` is called with a
-    text for the progress display before each step. Several threads may call this function at a time.
+    after `job.within_s` seconds, which must not be None. If no case has ended until then, the build takes too long, or
+    the sanitizer cannot run the kernel, the remark says so. The time to build the sanitizer itself, once per machine,
+    does not count. `seed` determines the random orders of threads. `tell` is called with a text for the progress
+    display before each step. Several threads may call this function at a time.
     """
     try:
         devices.named("cpu-sanitized").prepare(tell)
     except (BuildFailed, NoCompiler):
         return None
     tell(_RUNNING)
-    report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, silent)
-    if found := _first(report, candidate):
+    report = sanitize(fork_server, job, seed, silent)
+    if found := _first(report, job.candidate):
         return found
     if report.fault.startswith(Status.UNSUPPORTED):
         return Remark(RemarkKind.DEVICE, _NOT_SANITIZED.format(report.fault.partition(": ")[2]))
     if report.cases or not report.fault.startswith(Status.TIMEOUT):
         return None
     if report.at:
-        source = source_line(candidate.source.split("\n"), report.at.line)
-        text = f"after {within_s:g} s the kernel was at {report.at.file}:{report.at.line}: `{source}`."
+        source = source_line(job.candidate.source.split("\n"), report.at.line)
+        text = f"after {job.within_s:g} s the kernel was at {report.at.file}:{report.at.line}: `{source}`."
         return Remark(RemarkKind.CHECKS, text, report.at.line, _ENDLESS)
-    text = f"the sanitizer was stopped after {within_s:g} s without a finding; the verb sanitize has no such limit."
+    text = f"the sanitizer was stopped after {job.within_s:g} s without a finding; the verb sanitize has no such limit."
     return Remark(RemarkKind.CHECKS, text)
 
 
-def remark_on_gpu(
-    fork_server: ForkServer, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case], tell: Tell
-) -> Remark | None:
+def remark_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell) -> Remark | None:
     """Sanitizes a candidate in some cases on the GPU named `device`, such as "cuda:0". Returns the first finding.
 
     Returns None if there is none. It takes as long as it takes. `tell` is called before with a text for the progress
@@ -210,7 +198,7 @@ def remark_on_gpu(
     tell(_RUNNING)
     name = f"{device}-sanitized"
     devices.named(name).prepare()
-    return _first(sanitize_on_gpu(fork_server, name, Job(problem, candidate, cases), silent), candidate)
+    return _first(sanitize_on_gpu(fork_server, name, job, silent), job.candidate)
 
 
 def _first(report: Report, candidate: Candidate) -> Remark | None:
