@@ -71,6 +71,11 @@ class OneRound:
         self._others = self._further_inputs()
         self._right: tuple[Any, Expectation] | None = None
 
+    @property
+    def is_large(self) -> bool:
+        """Returns whether the inputs are so large that a call takes much longer than a launch."""
+        return self._drawn.packed.size > LARGE_BYTES
+
     def timed(self) -> Round:
         """Times the arms in a new random order. Returns the times as a Round.
 

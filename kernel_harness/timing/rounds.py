@@ -64,10 +64,12 @@ def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) ->
             cohort.warmup.append(OneRound(cohort, reference, rng).timed())
         tell(f"timing round {len(cohort.rounds) + 1}")
         warm = policy.warm_every is not None and len(cohort.rounds) % policy.warm_every == 0
-        drawn = next(drawn_from)
-        cohort.rounds.append(OneRound(cohort, reference, rng, warm=warm, distribution=drawn).timed())
+        one = OneRound(cohort, reference, rng, warm=warm, distribution=next(drawn_from))
+        cohort.rounds.append(one.timed())
         cohort.states.append(cohort.device.state())
-        if warm and len(cohort.as_called) < _AS_CALLED_ROUNDS:
+        shows_latency = warm and not one.is_large
+        del one
+        if shows_latency and len(cohort.as_called) < _AS_CALLED_ROUNDS:
             cohort.as_called.append(OneRound(cohort, reference, rng, as_called=True).timed())
     _replay_short_calls(cohort, reference)
 
