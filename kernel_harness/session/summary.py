@@ -20,7 +20,7 @@ from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.results.record import LONGEST_PRINTED, Build, Kind, Measurement, Result, RunSettings
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.clock import HARDLY_VERIFIED, unseen_by_device, verified_to_ms
+from kernel_harness.timing.clock import FEW_ROUNDS_MS, HARDLY_VERIFIED, unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, Timing, summarize
 from kernel_harness.trial.trial import State, Trial
@@ -191,11 +191,19 @@ def timed(facts: RunFacts, result: Result, cohort: Measurements, scale_ms: float
 
 
 def _as_called(cohort: Measurements, name: str, baseline: str) -> Timing | None:
-    """Returns the Timing of an arm's calls with launch latency, or None if there were none."""
+    """Returns the Timing of an arm's calls with launch latency, or None if it is not or hardly verified.
+
+    It is at its upper end if the judge's clock contradicts the device's.
+    """
     rounds = [r for r in cohort.accepted_as_called if name in r.samples_ms]
     if _in_counted_rounds(rounds, name) is None:
         return None
-    return summarize(rounds, name, _in_counted_rounds(rounds, baseline))
+    timing = summarize(rounds, name, _in_counted_rounds(rounds, baseline))
+    alone = timing.samples_ms != tuple(r.samples_ms[name] for r in cohort.as_called if name in r.samples_ms)
+    verified_ms = verified_to_ms(cohort.as_called, name, BASELINE, on_host=True, alone=alone) or FEW_ROUNDS_MS
+    if alone:
+        return timing.at_upper_end(verified_ms)
+    return timing if verified_ms <= HARDLY_VERIFIED * timing.time_ms else None
 
 
 def _as_verified(timing: Timing, measurement: Measurement | None, *, alone: bool) -> Timing:

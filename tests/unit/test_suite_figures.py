@@ -74,7 +74,8 @@ def test_fast_p_is_certain_only_where_the_whole_interval_is_above_p(speedup: flo
 
 def test_fast_p_counts_launch_latency_apart() -> None:
     fewer_launches = replace(entry("p", "a", 1.0), as_called=Interval(1.9, 1.98, 2.0))
-    found = named([fewer_launches, entry("p", "b", 1.2)])
+    more_launches = replace(entry("p", "b", 1.2), as_called=Interval(0.8, 0.9, 1.0))
+    found = named([fewer_launches, more_launches, entry("p", "not verified", 1.1), entry("p", "slow", 0.9)])
     assert found["fast_1"].value == 0.5 and found["fast_1 (as called)"].value == 0.5
     assert found["fast_1.5 (best)"].value == 0 and found["fast_1.5 (best, as called)"].value == 1
 

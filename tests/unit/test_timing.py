@@ -108,6 +108,30 @@ def test_a_time_that_the_judge_s_clock_contradicts_is_at_its_upper_end(device_ms
     assert verified or ranked[1]["verified_to"] is None
 
 
+@pytest.mark.parametrize(
+    ("launched_ms", "told_ms", "expected"),
+    [(4.0, 4.0, 4.0), (4.0, 0.4, 4.0), (0.02, 0.02, None)],
+    ids=["honest", "a device time that is too short", "too short to be verified"],
+)
+def test_launch_latency_is_told_where_the_judge_s_clock_verifies_it(
+    launched_ms: float, told_ms: float, expected: float | None
+) -> None:
+    rng = random.Random(1)
+    arms, rounds = (BASELINE, CONTROL, "a"), []
+    for _ in range(8):
+        calls = {name: launched_ms * rng.uniform(0.99, 1.01) for name in arms}
+        brackets = {name: ms + 0.3 + rng.uniform(0, 0.02) for name, ms in calls.items()}
+        around = brackets[BASELINE] - calls[BASELINE]
+        calls["a"] *= told_ms / launched_ms
+        rounds.append(Round(calls, arms, brackets_ms=brackets, around_on_host_ms=around))
+    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, CONTROL)) for name in arms}
+    cohort = Measurements(known, rounds=tuple(rounds), as_called=tuple(rounds))
+    facts = RunFacts(PROBLEM, Ranked(), Settings(), (), {}, "")
+    as_called = timed(facts, facts.result("a", Status.PASSED, "", ""), cohort, None, 1.0).as_called
+
+    assert (as_called and as_called.time_ms) == (expected and pytest.approx(expected, rel=0.05))
+
+
 def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -> None:
     rng = random.Random(3)
     arms = ("quiet", "loud", BASELINE, CONTROL)
