@@ -151,7 +151,7 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
     cases = plan(run.problem, run.settings.seed) if quick else run.cases
 
     def one(trial: Trial) -> None:
-        again = sanitize_command(run.problem, run.device, trial.candidate)
+        again = sanitize_command(trial.reference.problem, run.device, trial.candidate)
         own = trial.cases if trial.untimed else cases  # at the sizes that the candidate does not refuse
         trial.remarks += on_memory(trial, own, run.fork_server, run.settings.seed, device, again)
 

@@ -145,7 +145,7 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
         printed=trial.printed[-LONGEST_PRINTED:],
         lacked_memory=fault is not None and fault.lacked_memory,
         remarks=tuple(remarks),
-        reproduce=command(facts.problem, facts.device, facts.settings, trial.candidate, trial.failed_case),
+        reproduce=command(trial.reference.problem, facts.device, facts.settings, trial.candidate, trial.failed_case),
         interim=interim,
     )
     if trial.measured is not None:

@@ -249,13 +249,16 @@ def test_a_candidate_that_refuses_sizes_that_were_chosen_for_a_cpu_is_judged_at_
     statement: str, factor: str, status: Status, tmp_path: Path
 ) -> None:
     (tmp_path / "pooled.py").write_text(POOLED)
-    source = POOLED + REFUSING.format(statement=statement, factor=factor)
+    (tmp_path / "refuses.py").write_text(POOLED + REFUSING.format(statement=statement, factor=factor))
     with Evaluator(tmp_path / "pooled.py", device="cpu") as evaluator:
-        result = evaluator.evaluate(source)
+        result = evaluator.evaluate(tmp_path / "refuses.py")
 
     assert result.status is status, result.reason
     if status is Status.PASSED:
         (only,) = result.restricted_to[:1]
         assert "height=32,width=32" in only and result.timing is None and "sizes that were chosen" in result.reason
+    if status is Status.WRONG_VALUES:
+        shape = "batch_size=16,channels=8,height=32,width=32"
+        assert f"--shape {shape} --case {shape}:normal" in result.reproduce
     if status is Status.UNSUPPORTED:
         assert "only 256" in result.reason and "Judge it on a GPU" in result.reason
