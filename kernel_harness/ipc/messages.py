@@ -390,8 +390,8 @@ class Failure(Message):
 
     `stage` is the step that failed. `type` is the name of the exception's class, and `message` its text. `line` is the
     line of the candidate's file at which the exception was raised, or None if the line is not known. `log` is a
-    compiler's log or a traceback. `refusal` is true if the exception may mean that the model declines the shape: a
-    ValueError, NotImplementedError or RuntimeError that names no failed launch.
+    compiler's log or a traceback. `refusal` is true if the exception may mean that the model declines the shape: an
+    AssertionError, ValueError, NotImplementedError or RuntimeError that names no failed launch.
     """
 
     stage: Stage

@@ -209,7 +209,7 @@ class Trial(ModelProcess):
                 if not self.checks and not self.refused:
                     raise Fault(Status.UNSUPPORTED, _NO_CASE)
                 if ready_for_timing and not self.untimed:
-                    self.make(self.reference.problem)
+                    self._make_for_timing()
         except Fault as fault:
             self.fail(fault)
         except torch.OutOfMemoryError as error:
@@ -265,10 +265,10 @@ class Trial(ModelProcess):
 
         Raises Refused if it refuses the timed sizes.
         """
-        if not self._is_ready_for(case):
-            return
-        packed = self.reference.inputs(case)
         try:
+            if not self._is_ready_for(case):
+                return
+            packed = self.reference.inputs(case)
             answer = self.running.call(packed, poison=case.poison)
             checks = self._compared(case, packed, answer)
         except Refused:
@@ -288,8 +288,18 @@ class Trial(ModelProcess):
         if not case.optional:
             self.reference.require(case)
         problem, made = self.reference.at(case), self._made_for
+        if problem is made:
+            return True
+        self._made_for = None  # the constructor may refuse the sizes
+        suits = self.make(problem)
         self._made_for = problem
-        return problem is made or self.make(problem)
+        return suits
+
+    def _make_for_timing(self) -> None:
+        try:
+            self.make(self.reference.problem)
+        except Refused as refusal:
+            raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
 
     def _compared(self, case: Case, packed: Packed, answer: Answer) -> list[Check]:
         """Returns the check of the first answer in a case, and in a repeated case that of a second call."""

@@ -145,11 +145,11 @@ def _log(error: BaseException) -> str:
 def is_refusal(error: BaseException) -> bool:
     """Returns whether an exception may mean that a kernel declines a shape.
 
-    Such an exception is a ValueError, a NotImplementedError or a RuntimeError, which the macro TORCH_CHECK raises. A
+    It is one of `assert`, a ValueError, a NotImplementedError or a RuntimeError, which the macro TORCH_CHECK raises. A
     CUDA error and exhausted device memory also arrive as RuntimeErrors, but they decline nothing. An exception whose
     text names a failed launch declines nothing, either: many candidates test themselves whether a launch has failed,
     and raise an exception of these types with CUDA's text of the error or their own.
     """
-    if _is_out_of_memory(error) or not isinstance(error, (ValueError, RuntimeError)):
+    if _is_out_of_memory(error) or not isinstance(error, (AssertionError, ValueError, RuntimeError)):
         return False
     return not _LAUNCH_ERROR.search(str(error)[:LONGEST_TEXT])

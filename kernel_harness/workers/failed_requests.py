@@ -11,7 +11,7 @@ from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import MOST_USED, Device
-from kernel_harness.ipc.messages import Call, Failure, ListKernels, Repeat, Replay, Stage, Start
+from kernel_harness.ipc.messages import Call, Failure, ListKernels, Make, Repeat, Replay, Stage, Start
 from kernel_harness.ipc.schema import Message
 from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.workers.faults import CannotStart, Fault, Refused
@@ -21,7 +21,7 @@ PLACES = re.compile(
     r"^(?:Stack|Current thread).*most recent call first.*\n(?:  File .*\n)*(?:at \S+\n?)*", re.MULTILINE
 )
 """What a worker prints that is asked where it is (`worker.where`)."""
-_REFUSABLE = (Call, ListKernels, Repeat, Replay)
+_REFUSABLE = (Make, Call, ListKernels, Repeat, Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
 _SLOW_INTERPRETER = (
     "Without a GPU, Triton's interpreter runs the programs of a grid one after the other, which is slow: choose "
@@ -75,7 +75,7 @@ def reported(request: Message, failure: Failure, file: CandidateFile, device: De
         text, line = _placed(text, failure, file)
         where = f"{file.name}:{line}: " if line is not None else ""
         text = f"{where}{printable(failure.type)}: {_first_lines(text)}"
-    if isinstance(request, _REFUSABLE) and failure.stage is Stage.CALL and failure.refusal:
+    if isinstance(request, _REFUSABLE) and failure.stage in (Stage.MAKE, Stage.CALL) and failure.refusal:
         return Refused(text, log)
     lacked_memory = failure.stage in _STAGES_ON_DEVICE and _is_short_of_memory(device)
     return Fault(_STATUS_OF_STAGE[failure.stage], text, log, lacked_memory=lacked_memory)

@@ -262,3 +262,50 @@ def test_a_candidate_that_refuses_sizes_that_were_chosen_for_a_cpu_is_judged_at_
         assert f"--shape {shape} --case {shape}:normal" in result.reproduce
     if status is Status.UNSUPPORTED:
         assert "only 256" in result.reason and "Judge it on a GPU" in result.reason
+
+
+LINEAR = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+batch_size, in_features, out_features = 1024, 8192, 8192
+
+def get_inputs():
+    return [torch.randn(batch_size, in_features)]
+
+def get_init_inputs():
+    return [in_features, out_features]
+"""
+IN_CONSTRUCTOR = """
+class ModelNew(Model):
+    def __init__(self, columns, rows):
+        super().__init__(columns, rows)
+        {statement}
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "status"),
+    [
+        ("assert columns % 512 == 0, 'whole tiles only'", Status.PASSED),
+        ("assert columns == 8192, 'only 8192'", Status.UNSUPPORTED),
+        ("self.linear.reset()", Status.RUNTIME_ERROR),
+    ],
+    ids=["other sizes", "sizes for a CPU", "a mistake"],
+)
+def test_a_constructor_may_refuse_sizes(statement: str, status: Status, tmp_path: Path) -> None:
+    (tmp_path / "linear.py").write_text(LINEAR)
+    with Evaluator(tmp_path / "linear.py", device="cpu", budget_s=0.1) as evaluator:
+        result = evaluator.evaluate(LINEAR + IN_CONSTRUCTOR.format(statement=statement))
+
+    assert result.status is status, result.reason
+    assert bool(result.restricted_to) == bool(result.timing) == (status is Status.PASSED)
+    assert status is not Status.UNSUPPORTED or "only 8192" in result.reason

@@ -69,6 +69,8 @@ def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_p
         (ValueError("failed to launch the kernel"), False),
         (RuntimeError("an illegal memory access was encountered"), False),
         (torch.OutOfMemoryError("CUDA out of memory."), False),
+        (AssertionError("K must be a multiple of 64"), True),
+        (AssertionError("the launch failed: invalid argument"), False),
         (KeyError("K"), False),
     ],
     ids=str,
