@@ -31,7 +31,7 @@ class ProgramFiles:
         path = frame.f_code.co_filename
         name = _shown(path)
         if name not in self._callers:
-            text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).is_file() else ""
+            text = Path(path).read_text(encoding="utf-8-sig", errors="replace") if Path(path).is_file() else ""
             self._callers[name] = CandidateFile(name, text)
         return self._callers[name]
 
@@ -55,7 +55,7 @@ class ProgramFiles:
         """Returns the content of a file of the program. It is empty if the file cannot be read."""
         if file in self._callers:
             return self._callers[file].text
-        return Path(file).read_text(encoding="utf-8", errors="replace") if Path(file).is_file() else ""
+        return Path(file).read_text(encoding="utf-8-sig", errors="replace") if Path(file).is_file() else ""
 
 
 def _is_library(path: str) -> bool:

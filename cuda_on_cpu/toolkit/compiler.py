@@ -96,7 +96,7 @@ def parsed(words: Sequence[str]) -> Command:
 
 def _compile(command: Command, source: Path, output: Path) -> None:
     path = source.absolute()
-    file = CandidateFile(str(source), path.read_text(encoding="utf-8", errors="replace"))
+    file = CandidateFile(str(source), path.read_text(encoding="utf-8-sig", errors="replace"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         headers = LocalHeaders(folder / "headers", _of_program(command.folders), command.rules)
@@ -122,7 +122,7 @@ def _at_fault(failure: BuildFailed, source: CandidateFile, headers: LocalHeaders
     header = next((each for each in headers.copies if first and first.file == str(each)), None)
     if header is None:
         return source
-    return CandidateFile(str(header), header.read_text(encoding="utf-8", errors="replace"))
+    return CandidateFile(str(header), header.read_text(encoding="utf-8-sig", errors="replace"))
 
 
 def _of_program(folders: Sequence[Path]) -> list[Path]:

@@ -48,7 +48,7 @@ class LocalHeaders:
         if header not in self.copies:
             copy = self._folder / hashlib.sha256(str(header).encode()).hexdigest()[:16] / header.name
             self.copies[header] = copy  # before its own headers, which may include it again
-            text = header.read_text(encoding="utf-8", errors="replace")
+            text = header.read_text(encoding="utf-8-sig", errors="replace")
             self.texts.append(text)
             copy.parent.mkdir(parents=True)
             rewritten = self._rewritten(text, header)

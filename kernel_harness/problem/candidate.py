@@ -98,7 +98,7 @@ def read(path: Path) -> Candidate:
     Bytes that are not UTF-8 become U+FFFD. Only the first 2^24 characters are read.
     """
     name = printable(path.stem).replace("\n", "\ufffd").replace("\t", "\ufffd")
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
         return Candidate(name, path, file.read(_MOST_CHARACTERS))
 
 

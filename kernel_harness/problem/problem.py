@@ -361,7 +361,7 @@ def load(name: str, path: Path) -> Problem:
     that is probably a misspelling (`check_spelling`).
     """
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ProblemError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

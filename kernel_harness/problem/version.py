@@ -26,10 +26,10 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
     """
     path = Path(word)
     if path.suffix in _SUFFIXES and path.is_file():
-        return Candidate(word, path, path.read_text(encoding="utf-8", errors="replace"))
+        return Candidate(word, path, path.read_text(encoding="utf-8-sig", errors="replace"))
     named_kernel = next((file for file in kernel_files(Path(problem).stem, root) if file.stem == word), None)
     if named_kernel is not None and not kernels:
-        return Candidate(word, named_kernel, named_kernel.read_text(encoding="utf-8", errors="replace"))
+        return Candidate(word, named_kernel, named_kernel.read_text(encoding="utf-8-sig", errors="replace"))
     if len(kernels) != 1:
         raise UserError(
             f"{word!r} is neither a file, a kernel nor a run; to compare revisions, select one kernel with --kernel"
@@ -50,9 +50,9 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
 def _source_at(folder: Path, name: str, revision: str) -> str | None:
     if revision == WORKING_TREE:
         path = folder / name
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+        return path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else None
     shown = _git(folder, "show", f"{revision}:./{name}")
-    return shown.stdout.decode("utf-8", errors="replace") if shown.returncode == 0 else None
+    return shown.stdout.decode("utf-8-sig", errors="replace") if shown.returncode == 0 else None
 
 
 def _why_missing(folders: Sequence[Path], revision: str) -> str:

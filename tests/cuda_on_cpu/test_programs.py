@@ -161,6 +161,10 @@ def test_load_builds_several_files_and_their_headers(tmp_path: Path) -> None:
     done = run(folder, "script.py")
     assert done.stdout == "[3.0]\n", done.stderr
 
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8-sig")
+    assert run(folder, "script.py").stdout == "[3.0]\n"
+
     (folder / "shift.cuh").write_text(FILES["shift.cuh"].replace("+ STEP", "- STEP"))
     assert run(folder, "script.py").stdout == "[-3.0]\n"
 

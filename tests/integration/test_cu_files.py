@@ -40,6 +40,7 @@ SOURCES = {
     "unchecked_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>").replace(
         "    C10_CUDA_KERNEL_LAUNCH_CHECK();\n", ""
     ),
+    "marked": "\ufeff" + RIGHT,  # a byte order mark, as editors on Windows write it
     "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
     "pointers": RIGHT[: RIGHT.index("torch::Tensor forward")] + "void forward(const float* x, float* y, int n) {\n}\n",
     "without_bias": RIGHT.replace("float sum = bias[threadIdx.x];", "float sum = 0;"),
@@ -76,8 +77,9 @@ def beginning(results: dict[str, dict[str, Any]], name: str) -> str:
 
 
 @pytest.mark.slow
-def test_forward_gets_the_reference_s_weights_after_the_inputs(results: dict[str, dict[str, Any]]) -> None:
-    assert results["right"]["status"] == "PASSED", results["right"]["reason"]
+@pytest.mark.parametrize("name", ["right", "marked"])
+def test_forward_gets_the_reference_s_weights_after_the_inputs(name: str, results: dict[str, dict[str, Any]]) -> None:
+    assert results[name]["status"] == "PASSED", results[name]["reason"]
 
 
 @pytest.mark.slow

@@ -76,6 +76,14 @@ def test_a_copy_of_the_reference_passes(kind: str, tmp_path: Path) -> None:
             assert evaluator.evaluate(f"{source}\n{changes}").status is Status.WRONG_VALUES
 
 
+def test_files_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    source = SOURCE.format(init="pass", forward="return x * 2", inputs="torch.rand(64, 8)", more="")
+    (tmp_path / "p.py").write_text(source, encoding="utf-8-sig")
+    (tmp_path / "kernel.py").write_text(source + "\nModelNew = Model\n", encoding="utf-8-sig")
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.1) as evaluator:
+        assert evaluator.evaluate(tmp_path / "kernel.py").status is Status.PASSED
+
+
 NUMBERS = SOURCE.format(
     init="pass",
     more="",
