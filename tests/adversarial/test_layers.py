@@ -34,7 +34,7 @@ from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox import Kind, best
-from kernel_harness.timing import baselines, inputs, one_round, rounds
+from kernel_harness.timing import baselines, inputs, rounds
 from kernel_harness.timing.cohort import SLOW_PAUSE_S, SLOW_PAUSES, Arm, Cohort
 from kernel_harness.timing.one_round import OneRound
 from kernel_harness.timing.statistics import Round
@@ -240,11 +240,11 @@ def test_reduced_precision_in_timed_calls_is_seen_in_rounds_on_other_inputs(
 def test_a_forged_clock_counts_only_if_the_judge_believes_it(walled: ForkServer, monkeypatch: Patch) -> None:
     truth = judged(walled, "forged_device_time")
 
-    def believing(calls: dict[str, list[Answer]], cohort: Cohort) -> Round:
+    def believing(self: OneRound, calls: dict[str, list[Answer]]) -> Round:
         samples = {n: made[0].clocked.device_ms or made[0].timed.bracket_ms for n, made in calls.items()}
         return Round(samples, tuple(calls))
 
-    monkeypatch.setattr(one_round, "_as_round", believing)
+    monkeypatch.setattr(OneRound, "_as_round", believing)
     forged = judged(walled, "forged_device_time")
 
     assert truth.shortest_ms >= 20
