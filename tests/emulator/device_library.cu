@@ -5,7 +5,7 @@
 #include <cooperative_groups/scan.h>
 #include <cub/cub.cuh>
 #include <cuda/cmath>
-#include <cccl/cuda/std/array>  // as CUTLASS spells it for CUDA 13
+#include <cuda/std/array>
 #include <cuda/std/bit>
 #include <cuda/std/numeric>
 #include <cuda/std/optional>
