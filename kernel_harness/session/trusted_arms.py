@@ -14,7 +14,6 @@ import torch
 
 from cuda_on_cpu.core.waiting import until_done
 from kernel_harness.core.phases import phase
-from kernel_harness.core.status import Status
 from kernel_harness.session.run import RunContext
 from kernel_harness.timing import baselines
 from kernel_harness.timing.cohort import Arm
@@ -158,7 +157,7 @@ def _started(run: RunContext, name: str, model: ModelSource) -> _TrustedArm:
     try:
         process.restart()
     except Refused as refusal:
-        raise TrustedArmMissing(name, Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log)) from None
+        raise TrustedArmMissing(name, refusal.as_fault()) from None
     except Fault as fault:
         raise TrustedArmMissing(name, fault) from None
     return process

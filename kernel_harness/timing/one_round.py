@@ -115,8 +115,10 @@ class OneRound:
         for a model that is built anew for each call, whose first call could take a minute, and in other rounds for an
         arm whose worker awaits the inputs on the host.
         """
-        if self._as_called or arm.client.renews_model:
-            return not arm.client.renews_model
+        if arm.client.renews_model:
+            return False
+        if self._as_called:
+            return True
         before = self.cohort.rounds or self.cohort.warmup
         ms = before[-1].samples_ms.get(arm.name) if before else None
         return ms is not None and ms < self.cohort.device.policy.many_calls_below_ms and not arm.begins_on_host

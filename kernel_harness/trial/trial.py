@@ -209,9 +209,11 @@ class Trial(ModelProcess):
                 if not self.checks and not self.refused:
                     raise Fault(Status.UNSUPPORTED, _NO_CASE)
                 if ready_for_timing and not self.untimed:
-                    self._make_for_timing()
+                    self.make(self.reference.problem)
         except Fault as fault:
             self.fail(fault)
+        except Refused as refusal:
+            self.fail(refusal.as_fault())
         except torch.OutOfMemoryError as error:
             self.fail(self._out_of_memory(error))
         self.check_s = time.perf_counter() - began
@@ -226,25 +228,41 @@ class Trial(ModelProcess):
         return self.running.make(problem)
 
     def _try_all(self) -> None:
-        """Tries all cases, at other sizes if the candidate refuses the timed ones. Raises Fault if a check fails."""
+        """Tries all cases, at other sizes if the candidate refuses the timed ones. Raises Fault if a check fails.
+
+        Raises Refused if it refuses all sizes by an error of a library, and without other sizes.
+        """
         try:
             self._try_each()
         except Refused as refusal:
             others = self._resized()
             if others is None:
-                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
-            refused, (self.reference, self.cases) = self.failed_case, others
-            self.compare_with(self.reference)
-            try:
-                if not self.cases:
-                    raise
-                self._try_each()
-            except Refused:
-                self.failed_case = refused
+                raise
+            if not self._suits(*others):
                 if self._checks_sizes(str(refusal)):
                     raise Fault(Status.UNSUPPORTED, _REFUSES_ALL.format(refusal), refusal.log) from None
-                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+                raise
             self.untimed = _NOT_TIMED
+
+    def _suits(self, reference: Reference, cases: Sequence[Case]) -> bool:
+        """Tries cases at other sizes. Returns False, and restores the timed sizes, if the candidate refuses these, too.
+
+        Also returns False if there are no cases.
+        """
+        before = self.reference, self.cases, self.failed_case
+        self._compare_with(reference, cases)
+        try:
+            self._try_each()
+        except Refused:
+            cases = []
+        if not cases:
+            self._compare_with(*before[:2])
+            self.failed_case = before[2]
+        return bool(cases)
+
+    def _compare_with(self, reference: Reference, cases: Sequence[Case]) -> None:
+        self.reference, self.cases = reference, cases
+        self._right = self.running.right = reference
 
     def _checks_sizes(self, refusal: str) -> bool:
         """Returns whether a refusal comes from a statement of the candidate's file that raises an exception."""
@@ -294,12 +312,6 @@ class Trial(ModelProcess):
         suits = self.make(problem)
         self._made_for = problem
         return suits
-
-    def _make_for_timing(self) -> None:
-        try:
-            self.make(self.reference.problem)
-        except Refused as refusal:
-            raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
 
     def _compared(self, case: Case, packed: Packed, answer: Answer) -> list[Check]:
         """Returns the check of the first answer in a case, and in a repeated case that of a second call."""

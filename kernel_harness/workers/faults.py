@@ -28,3 +28,7 @@ class Refused(Exception):
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)
         self.log = log
+
+    def as_fault(self) -> Fault:
+        """Returns the Fault of a candidate that declines the timed shape."""
+        return Fault(Status.RUNTIME_ERROR, str(self), self.log)

@@ -71,10 +71,6 @@ class ModelProcess:
         other._failed_builds = self._failed_builds
         return other
 
-    def compare_with(self, right: RightOutputs) -> None:
-        """Has the present and later processes compare with other outputs, such as those at other sizes."""
-        self._right = self.running.right = right
-
     def pause(self) -> None:
         """Stops the present process until its next request, if there is one (`WorkerProcess.pause`)."""
         if self.client is not None:

@@ -268,6 +268,9 @@ def test_a_candidate_that_refuses_sizes_that_were_chosen_for_a_cpu_is_judged_at_
     if status is Status.WRONG_VALUES:
         shape = "batch_size=16,channels=8,height=32,width=32"
         assert f"--shape {shape} --case {shape}:normal" in result.reproduce
+    if status in (Status.UNSUPPORTED, Status.RUNTIME_ERROR):  # at the sizes that it refused first
+        shape = "batch_size=32,channels=64,height=16,width=16"
+        assert f"--shape {shape} --case {shape}:normal" in result.reproduce
     if status is Status.UNSUPPORTED:
         assert "only 256" in result.reason and "Judge it on a GPU" in result.reason
 
