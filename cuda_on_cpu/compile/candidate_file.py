@@ -11,6 +11,7 @@ import re
 from bisect import bisect_left
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from cuda_on_cpu.compile.compiler_log import CompileError
 from cuda_on_cpu.compile.sources import Sources
@@ -19,6 +20,11 @@ from cuda_on_cpu.compile.sources import Sources
 # compared with this many lines of the file, and only the first lines of a very long source are compared. A source of
 # more characters than a candidate's file can have is not translated at all.
 _MOST_PLACES, _MOST_LINES, _MOST_CHARACTERS = 8, 20_000, 1 << 20
+
+
+def source_text(path: Path) -> str:
+    """Returns the text of a source file without a byte order mark. Bytes that are not UTF-8 become U+FFFD."""
+    return path.read_text(encoding="utf-8-sig", errors="replace")
 
 
 class CandidateFile:

@@ -95,9 +95,8 @@ def _read(files: str | Sequence[str]) -> dict[str, list[str]]:
     """
     texts: dict[str, list[str]] = {"cpp_sources": [], "cuda_sources": []}
     for file in map(Path, [files] if isinstance(files, str) else files):
-        texts["cuda_sources" if file.suffix in (".cu", ".cuh") else "cpp_sources"].append(
-            file.read_text(encoding="utf-8-sig")
-        )
+        kind = "cuda_sources" if file.suffix in (".cu", ".cuh") else "cpp_sources"
+        texts[kind].append(file.read_text(encoding="utf-8-sig"))
     return texts
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.candidate_file import CandidateFile, source_text
 
 _LIBRARIES = (
     Path(__file__).resolve().parents[1], Path(torch.__file__).resolve().parent, Path("/usr/include"), Path("/usr/lib"),
@@ -31,7 +31,7 @@ class ProgramFiles:
         path = frame.f_code.co_filename
         name = _shown(path)
         if name not in self._callers:
-            text = Path(path).read_text(encoding="utf-8-sig", errors="replace") if Path(path).is_file() else ""
+            text = source_text(Path(path)) if Path(path).is_file() else ""
             self._callers[name] = CandidateFile(name, text)
         return self._callers[name]
 
@@ -55,7 +55,7 @@ class ProgramFiles:
         """Returns the content of a file of the program. It is empty if the file cannot be read."""
         if file in self._callers:
             return self._callers[file].text
-        return Path(file).read_text(encoding="utf-8-sig", errors="replace") if Path(file).is_file() else ""
+        return source_text(Path(file)) if Path(file).is_file() else ""
 
 
 def _is_library(path: str) -> bool:

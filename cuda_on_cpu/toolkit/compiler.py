@@ -16,7 +16,7 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.candidate_file import CandidateFile, source_text
 from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.error_message import readable_errors
 from cuda_on_cpu.compile.errors import BuildFailed
@@ -96,7 +96,7 @@ def parsed(words: Sequence[str]) -> Command:
 
 def _compile(command: Command, source: Path, output: Path) -> None:
     path = source.absolute()
-    file = CandidateFile(str(source), path.read_text(encoding="utf-8-sig", errors="replace"))
+    file = CandidateFile(str(source), source_text(path))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         headers = LocalHeaders(folder / "headers", _of_program(command.folders), command.rules)
@@ -122,7 +122,7 @@ def _at_fault(failure: BuildFailed, source: CandidateFile, headers: LocalHeaders
     header = next((each for each in headers.copies if first and first.file == str(each)), None)
     if header is None:
         return source
-    return CandidateFile(str(header), header.read_text(encoding="utf-8-sig", errors="replace"))
+    return CandidateFile(str(header), source_text(header))
 
 
 def _of_program(folders: Sequence[Path]) -> list[Path]:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from cuda_on_cpu.compile.candidate_file import source_text
 from cuda_on_cpu.compile.cuda_source import edited, includes, joined, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.emulator.launches import MalformedLaunch
@@ -48,7 +49,7 @@ class LocalHeaders:
         if header not in self.copies:
             copy = self._folder / hashlib.sha256(str(header).encode()).hexdigest()[:16] / header.name
             self.copies[header] = copy  # before its own headers, which may include it again
-            text = header.read_text(encoding="utf-8-sig", errors="replace")
+            text = source_text(header)
             self.texts.append(text)
             copy.parent.mkdir(parents=True)
             rewritten = self._rewritten(text, header)

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from cuda_on_cpu.compile.candidate_file import source_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.problem.candidate import Candidate
@@ -26,10 +27,10 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
     """
     path = Path(word)
     if path.suffix in _SUFFIXES and path.is_file():
-        return Candidate(word, path, path.read_text(encoding="utf-8-sig", errors="replace"))
+        return Candidate(word, path, source_text(path))
     named_kernel = next((file for file in kernel_files(Path(problem).stem, root) if file.stem == word), None)
     if named_kernel is not None and not kernels:
-        return Candidate(word, named_kernel, named_kernel.read_text(encoding="utf-8-sig", errors="replace"))
+        return Candidate(word, named_kernel, source_text(named_kernel))
     if len(kernels) != 1:
         raise UserError(
             f"{word!r} is neither a file, a kernel nor a run; to compare revisions, select one kernel with --kernel"
@@ -50,7 +51,7 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
 def _source_at(folder: Path, name: str, revision: str) -> str | None:
     if revision == WORKING_TREE:
         path = folder / name
-        return path.read_text(encoding="utf-8-sig", errors="replace") if path.is_file() else None
+        return source_text(path) if path.is_file() else None
     shown = _git(folder, "show", f"{revision}:./{name}")
     return shown.stdout.decode("utf-8-sig", errors="replace") if shown.returncode == 0 else None
 
