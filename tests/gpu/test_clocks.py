@@ -91,7 +91,7 @@ def test_a_device_time_that_is_told_5_percent_too_short_is_corrected(results: di
 def test_a_call_that_waits_for_the_device_is_known_as_such(results: dict[str, Result]) -> None:
     measurement = results["waits"].measurement
     assert measurement is not None and measurement.waits_for_the_device
-    assert 0.99 < told(results["waits"]) < 1.1
+    assert 0.99 < told(results["waits"]) < 1.3  # with the launch of a process that was stopped before
 
 
 def test_kernels_that_are_not_joined_are_timed_by_the_judge(results: dict[str, Result]) -> None:
@@ -100,12 +100,14 @@ def test_kernels_that_are_not_joined_are_timed_by_the_judge(results: dict[str, R
     assert told(results["not joined"]) > 0.95
 
 
+def is_wrong_in_a_timed_call(result: Result) -> bool:
+    return result.status is Status.WRONG_VALUES and "The output of a timed call is wrong" in result.reason
+
+
 def test_kernels_that_race_with_their_inputs_are_wrong_or_timed_by_the_judge(results: dict[str, Result]) -> None:
     """Before the judge has noticed, and awaits the inputs on the host, the race may be lost, and the output wrong."""
     racing = results["does not wait for the inputs"]
-    if racing.status is Status.WRONG_VALUES:
-        assert "The output of a timed call is wrong" in racing.reason
-    else:
+    if not is_wrong_in_a_timed_call(racing):
         assert racing.measurement is not None and racing.measurement.unordered
         assert told(racing) > 0.95
 
@@ -222,8 +224,12 @@ def short_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]
 def test_a_short_call_that_works_outside_of_its_bracket_is_no_shorter(
     name: str, short_results: dict[str, Result]
 ) -> None:
-    """The word that a call is done takes microseconds, which an early word would save."""
-    assert told(short_results[name]) > 0.95
+    """The word that a call is done takes microseconds, which an early word would save.
+
+    In a call without a hold, whose outputs the judge copies when that word comes, an early word makes them wrong.
+    """
+    result = short_results[name]
+    assert (name == "done early" and is_wrong_in_a_timed_call(result)) or told(result) > 0.95
 
 
 def test_a_kernel_that_spins_before_the_gate_opens_is_timed_with_its_spin(tmp_path: Path) -> None:
