@@ -31,6 +31,7 @@ def evaluate(
     baseline: str = BASELINE,
     seed: int | None = None,
     quick: bool = False,
+    sanitize: bool = False,
 ) -> Result:
     """Checks one kernel, times it if it is right, and returns the verdict with the time.
 
@@ -66,6 +67,8 @@ def evaluate(
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
         quick: check fewer shapes, and spend a quarter of the default time on timing.
+        sanitize: on a GPU, look for races and accesses outside of memory in a kernel that passed, which takes longer.
+            Findings are remarks. Under emulation this is always done if it takes seconds.
 
     Returns a Result also if the kernel does not build, crashes, hangs or is wrong.
     Several processes may call `evaluate` at the same time.
@@ -76,7 +79,7 @@ def evaluate(
     """
     with Evaluator(
         problem, device=device, shape=shape, precision=precision, timeout_s=timeout_s, budget_s=budget_s,
-        baseline=baseline, seed=seed, quick=quick,
+        baseline=baseline, seed=seed, quick=quick, sanitize=sanitize,
     ) as evaluator:  # fmt: skip
         return evaluator.evaluate(source)
 
@@ -114,6 +117,7 @@ class Evaluator(Closing):
         baseline: str = BASELINE,
         seed: int | None = None,
         quick: bool = False,
+        sanitize: bool = False,
     ) -> None:
         _check_types(problem, device, shape)
         self._session: Session | None = None
@@ -123,7 +127,7 @@ class Evaluator(Closing):
         found = lookup.problem(str(problem), Path.cwd())
         self._settings = Settings.of(
             budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
-            seed=seed, quick=quick,
+            seed=seed, quick=quick, sanitize=sanitize,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())

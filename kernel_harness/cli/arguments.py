@@ -173,6 +173,11 @@ def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> 
     parser.add_argument(
         "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
     )
+    parser.add_argument(
+        "--sanitize", action="store_true",
+        help="on a GPU: look for races and accesses outside of memory in kernels that passed, which takes longer "
+        "(under emulation this is done without the option)",
+    )  # fmt: skip
     add_results(parser)
 
 

@@ -97,11 +97,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
     )
     parser.add_argument(
-        "--sanitize", action="store_true",
-        help="on a GPU: look for races and accesses outside of memory in kernels that passed, which takes longer "
-        "(under emulation this is done without the option)",
-    )  # fmt: skip
-    parser.add_argument(
         "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
     )
 

@@ -318,6 +318,10 @@ class Cuda(Device):
         """Returns the present clocks, temperature and load of the device, or an empty dict if NVML is missing."""
         return nvml.state(self._uuid)
 
+    def energy_j(self) -> float | None:
+        """Returns the energy in joules that the device has used so far; None if NVML cannot tell."""
+        return nvml.energy_j(self._uuid)
+
     @contextmanager
     def exclusive(self, waiting: Callable[[], None]) -> Iterator[None]:
         """Holds the lock file of this device within the context, so that other runs of the harness wait.

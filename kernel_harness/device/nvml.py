@@ -42,6 +42,14 @@ def state(uuid: str) -> dict[str, Any]:
         return {}
 
 
+def energy_j(uuid: str) -> float | None:
+    """Returns the energy in joules that the GPU with this UUID has used so far; None if NVML cannot tell."""
+    try:
+        return float(_library().nvmlDeviceGetTotalEnergyConsumption(_handle(uuid)) / 1e3)
+    except Exception:  # no NVML, or a GPU without this counter
+        return None
+
+
 def minor_number(address: str) -> int | None:
     """Returns the number in the name of the device file of the GPU at a PCI address; None if NVML cannot tell."""
     try:

@@ -157,6 +157,10 @@ class JudgeDevice(Protocol):
         The judge reads the state between rounds.
         """
 
+    def energy_j(self) -> float | None:
+        """Returns the energy in joules that the device has used so far; None if the device does not count it."""
+        return None
+
     def peaks(self) -> Peaks | None:
         """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
         return None

@@ -192,6 +192,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("in a graph", measured.graph_interval_ms, "{:.4g} ms"),
         ("first call", result.first_call_ms, "{:.4g} ms"),
         ("peak memory", memory, "{}"),
+        ("energy of a call, about", measured.energy_j, "{:.3g} J"),
         ("relative error", result.relative_error, "{:.2g}"),
     )
     return [(name, form.format(value)) for name, value, form in figures if value is not None]

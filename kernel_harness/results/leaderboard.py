@@ -23,7 +23,7 @@ COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup",
+    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup", "energy_j",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
@@ -166,6 +166,7 @@ def _row(result: Result) -> dict[str, Any]:
         "peak_bytes": result.measurement.peak_bytes if result.measurement else None,
         "as_called_ms": as_called and as_called.time_ms,
         "as_called_speedup": as_called and as_called.speedup and as_called.speedup.estimate,
+        "energy_j": result.measurement.energy_j if result.measurement else None,
     }
 
 

@@ -110,7 +110,8 @@ class Measurement:
     cache. `graph_interval_ms` is the time from one call to the next in a CUDA graph that repeats the call, and
     `graph_overhead_ms` the time that one replay of the graph takes in addition to its calls. Both are None if there was
     no replay; `graph_failure` then says why, and is empty if none was tried. `peak_bytes` is the most device memory
-    that a call takes, or None if it is unknown.
+    that a call takes, or None if it is unknown. `energy_samples_j` has the joules that the device used, by its own
+    counter, from before a long call until after it.
     """
 
     warmup_ms: tuple[float | None, ...] = ()
@@ -130,12 +131,18 @@ class Measurement:
     graph_overhead_ms: float | None = None
     graph_failure: str = ""
     peak_bytes: int | None = None
+    energy_samples_j: tuple[float, ...] = ()
     distributions: tuple[str, ...] = ()
 
     @property
     def warm_ms(self) -> float | None:
         """The median time of a call whose inputs are in the device's cache, or None if it was not measured."""
         return median(self.warm_samples_ms) if self.warm_samples_ms else None
+
+    @property
+    def energy_j(self) -> float | None:
+        """The median energy of a call in joules, or None if it was not measured."""
+        return median(self.energy_samples_j) if self.energy_samples_j else None
 
 
 @dataclass(frozen=True, repr=False)

@@ -80,8 +80,9 @@ class Settings:
                 _check_seconds(name, value)
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
             raise UserError(f"seed must be a whole number or None, not {seed!r}")
-        if not isinstance(more.get("quick", False), bool):
-            raise UserError(f"quick must be True or False, not {more['quick']!r}")
+        for name in ("quick", "sanitize"):
+            if not isinstance(more.get(name, False), bool):
+                raise UserError(f"{name} must be True or False, not {more[name]!r}")
         limits = Limits(call_s=call_s, build_s=build_s)
         chosen = cls(precision=Precision.named(precision), limits=limits, **more)
         return chosen if seed is None else replace(chosen, seed=seed)

@@ -288,4 +288,5 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         graph_overhead_ms=graph.overhead_ms if graph else None,
         graph_failure=arm.steady if isinstance(arm.steady, str) else "",
         peak_bytes=arm.peak_bytes,
+        energy_samples_j=arm.energy_j,
     )

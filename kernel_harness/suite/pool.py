@@ -43,6 +43,8 @@ class EvaluatorPool(Closing):
         precision, timeout_s, baseline: as for `kernel_harness.evaluate`.
         budget_s: the most seconds to spend on timing one kernel; None means 10 on a GPU and 0.3 under emulation.
         quick: check fewer shapes, and spend a quarter of the default time on timing.
+        sanitize: on a GPU, look for races and accesses outside of memory in a kernel that passed, which takes longer.
+            Findings are remarks. Under emulation this is always done if it takes seconds.
         seed: the seed of all inputs that kernels are checked on; None draws a secret seed.
 
     Raises UserError for an argument that cannot be used. A pool is a context manager. Without a `with` block, call
@@ -60,13 +62,14 @@ class EvaluatorPool(Closing):
         budget_s: float | None = None,
         baseline: str = BASELINE,
         quick: bool = False,
+        sanitize: bool = False,
         seed: int | None = None,
     ) -> None:
         chosen = allocation.of_this_machine(device, gpus, jobs)
         check_baseline(baseline, emulated=chosen.emulated)
         settings = Settings.of(
             budget_s=chosen.budget_s(budget_s, quick=quick), precision=precision, baseline=baseline, quick=quick,
-            jobs=chosen.builds, compiled=False, call_s=timeout_s, seed=seed,
+            jobs=chosen.builds, compiled=False, call_s=timeout_s, seed=seed, sanitize=sanitize,
         )  # fmt: skip
         self._room = _WAITING * len(chosen.devices) * (chosen.ahead + 1)
         self._lock = threading.Lock()

@@ -49,6 +49,7 @@ class Arm:
     warm_ms: list[float] = field(default_factory=list)
     steady: Steady | str | None = None
     peak_bytes: int | None = None
+    energy_j: list[float] = field(default_factory=list)
     slow_pauses_s: list[float] = field(default_factory=list)
     late_builds: int = 0
     bracket_ms: float = math.inf
@@ -125,7 +126,7 @@ class Cohort:
         arms = {
             arm.name: ArmMeasurements(
                 arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.patience.waits, arm.unordered,
-                tuple(arm.warm_ms), arm.steady, arm.peak_bytes,
+                tuple(arm.warm_ms), arm.steady, arm.peak_bytes, tuple(arm.energy_j),
             )
             for arm in self.arms
         }  # fmt: skip

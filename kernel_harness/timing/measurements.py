@@ -33,8 +33,8 @@ class ArmMeasurements:
     the stream of their inputs, so its worker waits for them on the host, and only the judge's clock can time its calls.
     `warm_ms` holds the times of calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph,
     or the reason why the replay failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a
-    call beyond its inputs, None if unknown. `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the
-    rank.
+    call beyond its inputs, None if unknown. `energy_j` holds the joules of long calls. `warm_ms`, `steady`,
+    `peak_bytes` and `energy_j` are for display and do not affect the rank.
     """
 
     name: str
@@ -47,6 +47,7 @@ class ArmMeasurements:
     warm_ms: tuple[float, ...] = ()
     steady: Steady | str | None = None
     peak_bytes: int | None = None
+    energy_j: tuple[float, ...] = ()
 
     @property
     def begins_on_host(self) -> bool:

@@ -40,6 +40,9 @@ _ROOM = 3
 # In one of eight calls of a candidate the gate stays shut for _SHUT_MS and the time of the call. The GPU goes to the
 # worker, if that has work, in less than _SHUT_MS.
 _SHUT_SHARE, _SHUT_MS = 1 / 8, 1.0
+# The energy of a call is read from a counter that moves in steps of some ten milliseconds and counts for the whole
+# device. So it is read for calls of at least _LONG_MS, which take at least _ALONE_SHARE of the time between readings.
+_LONG_MS, _ALONE_SHARE = 200.0, 0.8
 # A candidate fails after LATE_BUILDS timed calls that asked for a library that the build cache lacked. All workers
 # can read the cache, so one could build the answer of a round into a library, and another could look for it there.
 LATE_BUILDS = 3
@@ -150,8 +153,7 @@ class OneRound:
                 # next call cannot return its output.
                 arm.client.call(draw(self._reference).packed, timed=replace(arm.timed, on_host=True))
             for drawn in sets:
-                keep = self._warm and drawn is sets[-1]
-                answer = arm.client.call(drawn.packed, timed=self._timed(arm), keep=keep)
+                answer = self._call(arm, drawn, keep=self._warm and drawn is sets[-1])
                 if not self._as_called:
                     arm.bracket_ms = answer.timed.bracket_ms
                 arm.unordered = arm.unordered or answer.timed.unbracketed
@@ -169,6 +171,16 @@ class OneRound:
                 made[-1] = replace(made[-1], written=made[-1].written.also(written))
             return made
         return []
+
+    def _call(self, arm: Arm, drawn: DrawnInputs, *, keep: bool) -> Answer:
+        """Makes one timed call. Adds the energy of a long one to `Arm.energy_j`, if the device counts it."""
+        device, began = self.cohort.device, time.monotonic()
+        before = device.energy_j() if arm.bracket_ms >= _LONG_MS and not self._as_called else None
+        answer = arm.client.call(drawn.packed, timed=self._timed(arm), keep=keep)
+        bracket_ms = answer.timed.bracket_ms
+        if before is not None and bracket_ms >= max(_LONG_MS, _ALONE_SHARE * 1e3 * (time.monotonic() - began)):
+            arm.energy_j.append((device.energy_j() or 0.0) - before)
+        return answer
 
     def _timed(self, arm: Arm) -> Timed:
         """Returns how the arm's next call begins.

@@ -11,8 +11,11 @@ from support.command import ROOT
 from support.product import PROBLEM_FILE, RIGHT
 
 import kernel_harness
+from kernel_harness.core.errors import EnvironmentLacking
+from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.device.cuda import Cuda
+from kernel_harness.diagnostics.sanitizer import compute_sanitizer
 from kernel_harness.session.cohorts import COHORT
 
 pytestmark = [
@@ -177,3 +180,67 @@ def test_the_first_cold_call_counts_no_memory_but_its_own():
     _, clocked = device.timed(lambda: torch.empty(1 << 20, dtype=torch.uint8, device="cuda"), hold=None, cold=True)
 
     assert 1 << 20 <= clocked.peak_bytes < 1 << 21
+
+
+SPIN = """
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        torch.cuda._sleep(600_000_000)  # 0.3 s at the clock of an H200
+        return x + 1
+
+
+def get_inputs():
+    return [torch.rand(1 << 20)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_long_call_has_its_energy(tmp_path):
+    """A GPU that waits uses more than 20 W, and none uses more than 1500."""
+    pytest.importorskip("pynvml", reason="pynvml, which reads NVML, is not installed")
+    path = tmp_path / "spin.py"
+    path.write_text(SPIN)
+    result = kernel_harness.evaluate(path, SPIN + "\n\nModelNew = Model\n", device="cuda", budget_s=1, quick=True)
+
+    assert result.status is Status.PASSED, result.reason
+    seconds = result.timing.time_ms / 1e3
+    assert 20 * seconds < result.measurement.energy_j < 1500 * seconds
+
+
+PEEKS = """
+// y = x + 1, and a read of the number after the last one that changes nothing
+#include <torch/extension.h>
+
+__global__ void add(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float next = *(const volatile float*)(x + i + 1);
+    y[i] = x[i] + (next != next && next == next ? 2.0f : 1.0f);
+}
+
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    int n = x.numel();
+    add<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+"""
+
+
+def test_a_kernel_that_passed_is_sanitized_if_that_is_asked_for(tmp_path):
+    try:
+        compute_sanitizer.executable()
+    except EnvironmentLacking as error:
+        pytest.skip(str(error))
+    path = tmp_path / "plus.py"
+    path.write_text(SPIN.replace("        torch.cuda._sleep(600_000_000)  # 0.3 s at the clock of an H200\n", ""))
+    result = kernel_harness.evaluate(path, PEEKS, device="cuda", budget_s=1, quick=True, sanitize=True)
+
+    assert result.status is Status.PASSED, result.reason
+    assert [remark.line for remark in result.remarks if remark.kind is RemarkKind.SANITIZER] == [8]

@@ -61,6 +61,7 @@ def test_a_result_is_shown_in_one_line_and_as_a_table(right: kernel_harness.Resu
         ({"timeout_s": None}, "timeout_s must be a positive number of seconds, not None"),
         ({"seed": "one"}, "seed must be a whole number or None, not 'one'"),
         ({"quick": 1}, "quick must be True or False, not 1"),
+        ({"sanitize": "yes"}, "sanitize must be True or False, not 'yes'"),
         ({"shape": "M=64"}, "shape must be a mapping"),
         ({"shape": {"M": 64.0}}, r"shape\['M'\] must be a whole number, not 64.0"),
         ({"device": 0}, "device must be a string or None, not 0"),

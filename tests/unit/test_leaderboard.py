@@ -34,7 +34,7 @@ COLUMNS = [
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes", "build_s",
     "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup",
+    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup", "energy_j",
 ]  # fmt: skip
 NUMBERS = {
     "flops": 2e9,
@@ -203,7 +203,7 @@ def test_a_timed_row_has_every_measured_figure():
         "builds": (Build("a", 1.5, False), Build("b", 2.0, False)), "isolation": "process", "run": "20250101-00-ab",
         "environment": {**GPU, "processor": "a CPU"},
     }  # fmt: skip
-    more["measurement"] = Measurement(peak_bytes=159383552)
+    more["measurement"] = Measurement(peak_bytes=159383552, energy_samples_j=(70.0, 90.0, 80.0))
     more["as_called"] = Timing((5.0,), (), Interval(None, 5.0, None), Interval(None, 0.8, None))
     (row,) = rows([record("a", 2.0, checks=checks, numbers={**NUMBERS, "least_ms": 0.5}, **more)])
     assert row == {
@@ -214,6 +214,7 @@ def test_a_timed_row_has_every_measured_figure():
         "measured_at": "2025-01-01T00:00:00+00:00", "reason": "", "isolation": "process",
         "run": "20250101-00-ab", "processor": "a CPU", "verified_to": "",
         "share_of_bound": "0.25", "peak_bytes": "159383552", "as_called_ms": "5", "as_called_speedup": "0.8",
+        "energy_j": "80",
     }  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def test_an_emulated_row_has_no_speedup_or_rate():
     (row,) = rows([record("a", 2.0, numbers=numbers, environment=EMULATION, emulated=True)])
     assert row["device"] == "cpu-emulated" and row["time_ms"] == "2"
     empty = ["speedup", "speedup_low", "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "share_of_bound"]
-    empty += ["peak_bytes"]
+    empty += ["peak_bytes", "energy_j"]
     assert [row[name] for name in empty] == [""] * len(empty)
 
 

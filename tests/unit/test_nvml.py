@@ -19,6 +19,7 @@ def library(bits: int) -> SimpleNamespace:
         nvmlDeviceGetCurrentClocksThrottleReasons=lambda handle: bits,
         nvmlDeviceGetComputeRunningProcesses=lambda handle: [1, 2],
         nvmlSystemGetDriverVersion=lambda: "580.0",
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 12_500,
     )  # fmt: skip
 
 
@@ -38,6 +39,13 @@ def test_clocks_temperature_and_processes_are_reported(monkeypatch):
 @pytest.mark.parametrize(("bits", "words"), [(0x1, ""), (0x20, "too hot"), (0x88, "hardware slowdown, power brake")])
 def test_throttle_reasons_are_reported_in_words(monkeypatch, bits, words):
     assert state_with(monkeypatch, bits)["slowed"] == words
+
+
+def test_the_energy_is_in_joules(monkeypatch):
+    state_with(monkeypatch, bits=0)
+    assert nvml.energy_j("GPU-1") == 12.5
+    monkeypatch.setattr(nvml, "_library", lambda: SimpleNamespace())  # a driver without the counter
+    assert nvml.energy_j("GPU-1") is None
 
 
 def test_without_nvml_the_state_is_empty_and_the_driver_has_the_reason(monkeypatch):
