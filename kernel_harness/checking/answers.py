@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.verify import Check, verify
+from kernel_harness.checking.compared import Expectation, unchecked
+from kernel_harness.checking.reference_runs import Answered
+from kernel_harness.checking.verify import Check, unchanged, verify
 from kernel_harness.core.phases import phase
+from kernel_harness.core.precision import Precision, is_inexact
 from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.input_memory import Written
@@ -45,6 +47,27 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
     check = verify([output.to(expected.device) for output, expected in pairs], expectation)
     mutation = forbidden_write(answer.written, expectation.changed)
     return Check(check.case, Status.MUTATED_INPUT, detail=mutation) if check.passed and mutation else check
+
+
+@phase("comparisons")
+def compare_bits(answer: Answer, answered: Answered, inputs: Sequence[torch.Tensor], case: str) -> Check | None:
+    """Returns the check of an answer that is the float32 reference's in every bit, and None for any other answer.
+
+    Such an answer is right, because the error of the reference counts as none: no float64 is needed to say so.
+    `inputs` are those of the call, and `case` is its name in messages.
+    """
+    structure, right, changed = answered
+    if tensors.skeleton(answer.structure) != tensors.skeleton(structure) or any(o.is_meta for o in answer.outputs):
+        return None
+    outputs = with_changed_inputs(answer, changed, inputs)
+    if len(outputs) != len(right) or not all(map(unchanged, right, outputs)):
+        return None
+    if mutation := forbidden_write(answer.written, changed):
+        return Check(case, Status.MUTATED_INPUT, detail=mutation)
+    formats = [Precision.of(output.dtype) for output in outputs if is_inexact(output.dtype)]
+    skipped = unchecked(outputs)
+    shown = None if skipped else max(formats, key=lambda p: p.epsilon, default=None)
+    return Check(case, Status.PASSED, precision=shown, unchecked=skipped)
 
 
 def with_changed_inputs(

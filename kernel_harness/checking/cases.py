@@ -16,7 +16,7 @@ from kernel_harness.checking.elementwise import all_finite, count, sample
 from kernel_harness.checking.oracle import Float64, Oracle
 from kernel_harness.checking.plan import Case, case_at, derived_seed, plan
 from kernel_harness.checking.reference_model import is_out_of_memory, key_of, on_host, placed, summary
-from kernel_harness.checking.reference_runs import ReferenceRuns
+from kernel_harness.checking.reference_runs import Answered, ReferenceRuns
 from kernel_harness.checking.unchanged_models import Kept
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -57,6 +57,7 @@ class Reference(ReferenceRuns):
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
         self._inputs: Kept[Packed] = Kept()
+        self._answers: Kept[Answered] = Kept()
         self._expectations: Kept[tuple[Any, Expectation]] = Kept()
         self._float64 = Float64(self, self._expectations.clear)
 
@@ -238,8 +239,8 @@ class Reference(ReferenceRuns):
         if self.device == "cpu":
             return
         most_bytes = _KEPT_SHARE * device_memory.usable_bytes(self.device)
-        self._inputs.trim(most_bytes)
-        self._expectations.trim(most_bytes)
+        for kept in (self._inputs, self._answers, self._expectations):
+            kept.trim(most_bytes)
         for models in (self.float32, self._float64.kept):
             models.trim(self.most_model_bytes())
 
@@ -248,7 +249,7 @@ class Reference(ReferenceRuns):
 
         Answers refer to this object, so without this method Python frees them only when it looks for cycles.
         """
-        for kept in (self._inputs, self._expectations, self.float32, self._float64.kept):
+        for kept in (self._inputs, self._answers, self._expectations, self.float32, self._float64.kept):
             kept.clear()
 
     def call_bytes(self, case: Case) -> int:
@@ -263,6 +264,24 @@ class Reference(ReferenceRuns):
         self.run(problem, placed(packed, self.device))
         return int(torch.cuda.max_memory_allocated(self.device) - before)
 
+    @phase("right answers")
+    def answer(self, case: Case) -> Answered:
+        """Returns the float32 reference's answer in a case, which is cached. A later `expectation` makes use of it.
+
+        Raises torch.OutOfMemoryError if the device has too little memory for the reference.
+        """
+        packed = self.inputs(case)
+        if case not in self._answers:
+            self.make_room()
+            found = self.answered(self.at(case), packed)
+            self._answers.keep(case, found, found[1])
+        return self._answers[case]
+
+    @phase("right answers")
+    def answer_to(self, packed: Packed) -> Answered:
+        """Returns the float32 reference's answer to inputs at the problem's size, which is not cached."""
+        return self.answered(self.problem, packed)
+
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
         """Returns the right answer of the case: the nesting of its outputs, and the Expectation of its tensors.
 
@@ -271,7 +290,8 @@ class Reference(ReferenceRuns):
         packed = self.inputs(case)
         if case not in self._expectations:
             self.make_room()
-            structure, expectation = self.expect(self.at(case), packed, case.name, case.inputs_from)
+            answered = self._answers.pop(case) if case in self._answers else None
+            structure, expectation = self.expect(self.at(case), packed, case.name, case.inputs_from, answered=answered)
             # Inputs may be a hundred times as large as outputs, so a cached answer does not hold them.
             bare = replace(expectation, rounded=None, inputs=())
             held = (*bare.expected, *(bare.oracle or ()), *(bare.scale or ()))
@@ -281,17 +301,19 @@ class Reference(ReferenceRuns):
 
     @phase("right answers")
     def expect(
-        self, problem: Problem, packed: Packed, name: str, distribution: str, *, timed: bool = False
-    ) -> tuple[Any, Expectation]:
+        self, problem: Problem, packed: Packed, name: str, distribution: str, *, timed: bool = False,
+        answered: Answered | None = None,
+    ) -> tuple[Any, Expectation]:  # fmt: skip
         """Computes the right answer for given inputs: the nesting of its outputs, and the Expectation of its tensors.
 
         `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
         text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
         allowed, `verify` does not look for the rounding of the inputs that an error shows, because that takes longer
-        than a call.
+        than a call. `answered` is the reference's answer in float32; None if it is not known.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected, packed = self.answered(problem, packed)
+        structure, expected, changed = answered or self.answered(problem, packed)
+        packed = replace(packed, changed=changed)
         self.note_sums(problem, expected)
         if self.is_short(problem):
             expected = [on_host(each) for each in expected]

@@ -154,11 +154,7 @@ class Compared:
 
         Returns an empty string if it was checked, or if no output is rounded, because there is then no precision.
         """
-        rounded = [output.numel() for i, output in enumerate(self.outputs) if self.is_inexact(i)]
-        missing = self.expectation.oracle_missing
-        if not missing and 0 < max(rounded, default=0) < MIN_PRECISION_NUMEL:
-            missing = f"outputs of fewer than {MIN_PRECISION_NUMEL} elements do not show their number format"
-        return f"precision was not checked: {missing}" if missing and rounded else ""
+        return unchecked(self.outputs, self.expectation.oracle_missing)
 
     @property
     def precision(self) -> Precision | None:
@@ -330,6 +326,14 @@ class Compared:
     def own_error(self, i: int) -> float:
         """Returns the largest relative error that output i's own format explains, or float32 if that is less."""
         return min(self.native(i).largest_error, Precision.FLOAT32.largest_error)
+
+
+def unchecked(outputs: Sequence[torch.Tensor], missing: str = "") -> str:
+    """Returns why the precision of outputs was not checked; see `Compared`. `missing` is why there is no oracle."""
+    rounded = [output.numel() for output in outputs if is_inexact(output.dtype)]
+    if not missing and 0 < max(rounded, default=0) < MIN_PRECISION_NUMEL:
+        missing = f"outputs of fewer than {MIN_PRECISION_NUMEL} elements do not show their number format"
+    return f"precision was not checked: {missing}" if missing and rounded else ""
 
 
 def jittered(seed: int, tensor: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,12 @@ _AMPLE_ON_HOST = 6
 _MODELS_SHARE = 1 / 8
 
 
+Answered = tuple[Any, Sequence[torch.Tensor], tuple[int, ...]]
+"""An answer of the reference: the nesting of its outputs, tensors, and the indices of the inputs that it changes.
+
+The tensors are the outputs, and then the changed inputs as the reference leaves them."""
+
+
 @dataclass
 class _Facts:
     """What runs of the reference at one shape have shown; None before.
@@ -200,16 +206,13 @@ class ReferenceRuns(ABC):
         sizes = [size for t in packed.tensors for size in t.shape]
         return int(max([1, *sizes, *(t.numel() // min(t.shape[:2]) for t in weights)]))
 
-    def answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], Packed]:
-        """Returns the nesting of the float32 reference's outputs, its answer, and `packed` with its field `changed`.
-
-        The answer is the outputs and then the inputs that the reference changes in place, as it leaves them.
-        """
+    def answered(self, problem: Problem, packed: Packed) -> Answered:
+        """Returns the float32 reference's answer to the inputs `packed`."""
         inputs = placed(packed, self.device)
         after = detached_aliases(inputs)
         structure, outputs = self.run(problem, inputs)
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
-        return structure, [*outputs, *(alone(after[i]) for i in changed)], replace(packed, changed=changed)
+        return structure, [*outputs, *(alone(after[i]) for i in changed)], changed
 
     def run(
         self, problem: Problem, inputs: Any, seen: Callable[[Any, Sequence[torch.Tensor]], None] | None = None

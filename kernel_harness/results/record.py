@@ -131,8 +131,8 @@ class Measurement:
     graph_overhead_ms: float | None = None
     graph_failure: str = ""
     peak_bytes: int | None = None
-    energy_samples_j: tuple[float, ...] = ()
     distributions: tuple[str, ...] = ()
+    energy_samples_j: tuple[float, ...] = ()
 
     @property
     def warm_ms(self) -> float | None:

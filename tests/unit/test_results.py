@@ -134,7 +134,7 @@ def full() -> Result:
     measured = Measurement(
         (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)),
         ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
-        ("own", "normal"),
+        ("own", "normal"), (70.5, 71.0),
     )  # fmt: skip
     remark = Remark(RemarkKind.SANITIZER, "a remark", 7, "try it")
     chosen = RunSettings(
