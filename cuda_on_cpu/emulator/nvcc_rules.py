@@ -32,6 +32,7 @@ _SPACES = ("__device__", "__host__")
 _ON_DEVICE = ("__device__", "__global__")
 _SPECIFIERS = frozenset({"static", "extern", "const", "volatile"})
 _MEMORIES = frozenset({"__shared__", "__constant__", "__device__"})
+_OF_DEVICE = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
 _WORDS = re.compile(r"\w+")
 # Names of std and of the C library that CUDA has no device code for. In C++20, which torch's headers need, many others
 # are constexpr, and torch's flags let kernels call constexpr functions.
@@ -85,6 +86,8 @@ def refusals(tokens: Sequence[Token], flags: Sequence[str]) -> list[Edit]:
     for function in defined:
         if _is_checked(tokens, function, names):
             errors |= _errors_in(tokens, function, names)
+        elif function.name in names.host_only:
+            errors |= _device_variables_in(tokens, function, names)
     if not set(EXTENDED_LAMBDA) & set(flags):
         errors |= dict.fromkeys(
             _annotated_lambdas(tokens),
@@ -145,6 +148,29 @@ def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> di
             callee = f"std::{token.text}" if before == "::" else token.text
             found[i] = f"calling a __host__ function('{callee}') from a {caller} is not allowed"
     return found
+
+
+def _device_variables_in(tokens: Sequence[Token], function: Function, names: _Names) -> dict[int, str]:
+    """Returns the errors in the body of a function of the host, which lacks the variables of device code.
+
+    A library with such a function cannot be loaded. A function that may be left out of it is not examined, nor is one
+    that contains code of the device.
+    """
+    inside = range(function.opening + 1, function.closing)
+    found = [i for i in places_of(tokens, *_OF_DEVICE) if i in inside and not in_directive(tokens, i)]
+    may_be_left_out = bool({"static", "inline", "template"} & set(function.head))
+    if not found or (may_be_left_out and len(places_of(tokens, function.name)) < 2):
+        return {}
+    if any(i in inside for i in places_of(tokens, *names.device_words, "__device__")):
+        return {}
+    declared = _declared(tokens, function) | {
+        text_at(tokens, i) for i in places_of(tokens, *_OF_DEVICE) if text_at(tokens, next_code(tokens, i + 1)) == "="
+    }
+    return {
+        i: f"host code cannot use {text_at(tokens, i)}: undefined symbol __device_builtin_variable_{text_at(tokens, i)}"
+        for i in found
+        if text_at(tokens, i) not in declared and text_at(tokens, previous_code(tokens, i)) not in (".", "->", "::")
+    }
 
 
 def _is_host_name(tokens: Sequence[Token], at: int, before: str, names: _Names) -> bool:

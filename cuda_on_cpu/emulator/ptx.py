@@ -20,6 +20,7 @@ _SPECIAL = re.compile(
     r"(?:tid|ntid|ctaid|nctaid|cluster_n?ctaid|n?clusterid)\.[xyz]|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid"
     r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|lanemask_(?:eq|lt|le|ge|gt)|(?:dynamic|total)_smem_size"
 )
+_SIZED = frozenset("hrlfd")  # constraints of registers, each of one type or size
 _MEANINGS = {**ptx_instructions.MEANINGS, **ptx_hopper.MEANINGS, **ptx_scalar.MEANINGS}
 
 
@@ -42,15 +43,17 @@ def translation(tokens: Sequence[Token]) -> str:
     names = {"_": f"{NAMESPACE}::sink"}  # a result that is not wanted
     parameters: list[str] = []
     operands: list[str] = []
+    checks: list[str] = []
     for section, output in zip(sections[1:3], (True, False), strict=False):
-        for name, expression in _bindings(section):
+        for name, constraint, expression in _bindings(section):
             own = f"emulator_{len(parameters)}"
+            checks += [f"{NAMESPACE}::check_operand<'{c}', decltype({own})>();" for c in _SIZED & {constraint}]
             names[f"%{len(parameters)}"] = own
             if name:
                 names[f"%[{name}]"] = own
             parameters.append(f"{'auto&' if output else 'auto'} {own}")
-            operands.append(f"({expression})")
-    body = " ".join(_Statements(ptx, names).translated())
+            operands.append(f"{NAMESPACE}::constant<({expression})>" if constraint == "n" else f"({expression})")
+    body = " ".join([*checks, *_Statements(ptx, names).translated()])
     # Operands are arguments, because a lambda cannot capture a member of an anonymous union.
     return f"[&]({', '.join(parameters)}) __attribute__((always_inline)) {{ {body} }}({', '.join(operands)})"
 
@@ -60,7 +63,7 @@ def without_translation(tokens: Sequence[Token], instead: str) -> str:
 
     The expression names the operands, so the compiler reports a mistake in them.
     """
-    operands = [f"({expression})" for section in _sections(tokens)[1:3] for _, expression in _bindings(section)]
+    operands = [f"({expression})" for section in _sections(tokens)[1:3] for *_, expression in _bindings(section)]
     return f"[&]({'auto&&...' if operands else ''}) {{ {instead}; }}({', '.join(operands)})"
 
 
@@ -80,21 +83,23 @@ def _sections(tokens: Sequence[Token]) -> list[list[Token]]:
     return out
 
 
-def _bindings(section: Sequence[Token]) -> list[tuple[str, str]]:
-    """Returns the name (empty if it has none) and the C++ expression of each operand in a section of an asm statement.
+def _bindings(section: Sequence[Token]) -> list[tuple[str, str, str]]:
+    """Returns the name (empty if it has none), the letter of the constraint and the C++ expression of each operand.
 
-    `section` has the tokens of the outputs or those of the inputs.
+    `section` has the tokens of the outputs of an asm statement, or those of the inputs.
     """
-    out, i, name = [], 0, ""
+    out, i, name, constraint = [], 0, "", ""
     while i < len(section):
         token = section[i]
         if token.text == "[":
             name = text_at(section, next_code(section, i + 1))
+        elif token.kind is Kind.LITERAL:
+            constraint = _content(token.text).strip("=+&%")
         elif token.text == "(":
             end = closing_of(section, i)
             if end is None:
                 break
-            out.append((name, on_one_line(section[i + 1 : end])))
+            out.append((name, constraint, on_one_line(section[i + 1 : end])))
             i, name = end, ""
         i += 1
     return out

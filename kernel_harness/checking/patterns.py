@@ -8,6 +8,7 @@ wrong.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -225,6 +226,13 @@ def _lines(wrong: Wrong, which: str = "") -> str | None:
     return None
 
 
+def _all_but_first(wrong: Wrong) -> str | None:
+    """Recognises that all rows or columns are wrong but the first, whose index is 0."""
+    text = _lines(wrong, which="the last ")
+    counts = re.search(r"the last (\d+) of (\d+)", text) if text else None
+    return text if counts and int(counts[1]) == int(counts[2]) - 1 else None
+
+
 def _last_element(wrong: Wrong) -> str | None:
     if wrong.count == 1 and wrong.mask.numel() >= MIN_LAST and bool(wrong.mask.reshape(-1)[-1]):
         return "only the last element is wrong"
@@ -306,6 +314,7 @@ _ONE_TOO_SMALL = (
 _PLACES: Recognisers = {
     _last_element: _ONE_TOO_SMALL,
     partial(_lines, which="the last of "): _ONE_TOO_SMALL,
+    _all_but_first: "check the number that this index is multiplied by in each address: index 0 is right with any",
     partial(_lines, which="the last "): _TAIL,
     _lines: "check how a thread's index becomes a row or a column, and what these rows or columns have in common",
     _tail_frame: _TAIL,

@@ -39,7 +39,7 @@ _SENTENCES = {
     Status.CRASHED: "The process died before it answered; look for an invalid memory access or an exit call.",
     Status.TIMEOUT: "No answer came within the time limit; look for an endless loop, or raise --timeout.",
     Status.WRONG_SHAPE: "The output's structure or shape differs from the reference's; allocate it the same way.",
-    Status.WRONG_DTYPE: "The output's dtype differs from the reference's; allocate it with the input's options.",
+    Status.WRONG_DTYPE: "The output's dtype differs from the reference's; allocate it with that dtype.",
     Status.WRONG_VALUES: "The output's values differ from the reference's; start from the first mismatch shown.",
     Status.REDUCED_PRECISION: (
         "The error has the size of a narrower number format's; compute in full precision, "

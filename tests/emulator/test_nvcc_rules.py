@@ -33,6 +33,9 @@ REFUSED = {
     "__global__ void k(float* x) { extern __shared__ alignas(16) float s[]; *x = s[0]; }": ATTRIBUTE,
     "__global__ void k(float* x) { static __shared__ alignas(16) float s[4]; *x = s[0]; }": ATTRIBUTE,
     "__shared__ extern alignas(16) float s[];": ATTRIBUTE,
+    "int h(int n) { return (n + 31) / warpSize; }": "host code cannot use warpSize",
+    "static int h(int n) { return n + threadIdx.x; }\nint g() { return h(1); }": "host code cannot use threadIdx",
+    "void h(int n) { k<<<n + blockDim.x, 1>>>(); }": "host code cannot use blockDim",
     "float h() { const alignas(8) int y = 1; return y; }": ATTRIBUTE,
 }
 ACCEPTED = [
@@ -57,6 +60,9 @@ ACCEPTED = [
     "__global__ void k(float* x) { extern __shared__ float alignas(16) s[]; *x = s[0]; }",
     "__global__ void k(float* x) { extern __shared__ __align__(16) float s[]; *x = s[0]; }",
     "__device__ int table[3]; __global__ void k(float* x) { *x = table[0]; }",
+    "static int h(int n) { return n / warpSize; }\n__global__ void k(float* x) { *x = warpSize; }",  # h is left out
+    "int h(cudaDeviceProp* p) { return p->warpSize; }\nint g(int warpSize) { int blockDim = 2; return blockDim; }",
+    "__device__ int d() { return warpSize + threadIdx.x; }\n__host__ __device__ int g() { return blockDim.x; }",
 ]
 
 

@@ -268,6 +268,7 @@ def advised(edit: Callable[[torch.Tensor], object]) -> str:
         (lambda t: t.copy_(t[:1].repeat(67, 1)), "an index is missing"),
         (lambda t: t[:, 32:].zero_(), "round the grid up"),
         (lambda t: t[66].fill_(torch.nan), "one too small in a guard"),
+        (lambda t: t[:, 1:].copy_(answer(67, 44, seed=1)), "this index is multiplied by"),
         (lambda t: t[66, 44].fill_(torch.nan), "one too small in a guard"),
         (lambda t: t[:, 3::4].add_(1), "how a thread's index becomes"),
         (lambda t: t[16:32, 16:32].add_(answer(16, 16, seed=1)), "barriers around its shared memory"),

@@ -22,10 +22,12 @@ _FIXES = {
     Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
 }
 _JUST_PAST = (
-    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop"
+    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop, or "
+    "for sizes in another order than the kernel's parameters"
 )
 _SHARED_RACE = (
-    "put __syncthreads() between the two accesses, or, if no thread should touch the other's element, correct the index"
+    "put __syncthreads() between the two accesses. If several threads add to one element, use an atomic operation; if "
+    "no thread should touch the other's element, correct the index"
 )
 # Findings of these kinds are effects, and do not say what to fix.
 _EFFECTS = (Kind.NEVER_WRITTEN, Kind.ORDER_DEPENDENCE)
