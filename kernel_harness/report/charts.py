@@ -245,8 +245,8 @@ def lines(series: Sequence[Series], places: Sequence[str], unit: str, labels: tu
     gutter = min(24, max(len(s.name) for s in series)) * LETTER + 16 if width == WIDE else 104
     sheet = Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
     axes = sheet.axes
-    # The lines are shifted sideways against each other, so that their intervals do not overlap.
-    step_aside = 5 * (len(places) - 0.4) / axes.get_window_extent().width
+    # The lines are shifted sideways, so that their intervals do not overlap, but not to the next place.
+    step_aside = min(5 * len(places) / axes.get_window_extent().width, 0.7 / max(1, len(series) - 1))
     for i, one in enumerate(series):
         shift = (i - (len(series) - 1) / 2) * step_aside
         xs, values = [v[0] + shift for v in one.values], [v[1] for v in one.values]
@@ -259,7 +259,7 @@ def lines(series: Sequence[Series], places: Sequence[str], unit: str, labels: tu
             tip = f"{one.name}, {places[at]}: {value.estimate:.4g}{unit}{', new source' if new else ''}"
             axes.plot(x, value.estimate, "o", ms=7 if new else 5, mfc=face, mec=hue, mew=1.6, gid=tip)
     axes.set_yscale("log")
-    axes.set_xlim(-0.3, len(places) - 0.7)
+    axes.set_xlim(-0.5, len(places) - 0.5)
     _log_ticks(axes.yaxis, "{:g}" + unit)
     step = -(-len(places) // (8 if width == WIDE else 3))
     axes.set_xticks(range(0, len(places), step), [places[i] for i in range(0, len(places), step)])

@@ -23,10 +23,11 @@ from kernel_harness import cli, report
 from kernel_harness.core.paths import MEASURED
 from kernel_harness.core.status import Status
 from kernel_harness.problem import candidate, lookup, variants
-from kernel_harness.report import highlight, page, pictures
+from kernel_harness.report import charts, highlight, page, pictures, sheet
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Kind, Result
+from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import summarize
 
 PROBLEM = lookup.problem("matmul_tt", ROOT)
@@ -443,3 +444,18 @@ def test_without_results_one_sentence_says_so(tmp_path, capsys, words, message):
     assert cli.main(["report", *words, "--results", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert message in said.err and said.err.count("\n") == 1 and not said.out
+
+
+@pytest.mark.parametrize("width", [sheet.WIDE, sheet.NARROW])
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_the_points_of_eight_lines_lie_inside_the_chart_and_nearest_to_their_place(width: int, count: int) -> None:
+    values = [(i, Interval(1.0, 2.0, 3.0), False) for i in range(count)]
+    series = [charts.Series(f"k{i}", values) for i in range(charts.SERIES)]
+    svg = charts.lines(series, [str(i) for i in range(count)], " ms", ("n", "t"), width)
+    left, wide = map(
+        float, re.search(r'<clipPath id="\w+"><rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg).groups()
+    )
+    xs = [float(x) for x in re.findall(r'<use xlink:href="#\w+" x="([\d.]+)"', svg)]
+
+    assert len(xs) == count * charts.SERIES
+    assert [int((x - left) / (wide / count)) for x in xs] == [i for _ in series for i in range(count)]

@@ -22,8 +22,8 @@ _FIXES = {
     Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
 }
 _JUST_PAST = (
-    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop, or "
-    "for sizes in another order than the kernel's parameters"
+    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a "
+    "loop, or for sizes in another order than the kernel's parameters"
 )
 _SHARED_RACE = (
     "put __syncthreads() between the two accesses. If several threads add to one element, use an atomic operation; if "
