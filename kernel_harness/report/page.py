@@ -94,15 +94,15 @@ def rows(page: Page) -> list[dict[str, Any]]:
     the kernel with its baseline: None for the baseline itself, without a speedup, and on an emulated device. `earlier`
     says when the row was measured; it is an empty text for a row of the latest run. `peaks` has the
     peak of the column `percent_of_peak`, and for a kernel above it also the device's fastest, as (percentage that is
-    reached, name, speed as text). `first_line` is the first line
-    of the reason, which is a sentence: the others may be code. `is_baseline` is a bool.
+    reached, name, speed as text). `first_line` is the first line of the reason, which is a sentence: the others may be
+    code; for a kernel that passed, it is what the sanitizer has found. `is_baseline` is a bool.
     """
     found = []
     for row, earlier in zip(page.table, leaderboard.earlier(page.table), strict=True):
         clean = dict(row)
         result = page.latest[clean["kernel"]]
         clean["title"], clean["peaks"] = result.title, _peaks(result)
-        clean["first_line"] = result.reason.strip().partition("\n")[0]
+        clean["first_line"] = row["flaw"] or result.reason.strip().partition("\n")[0]
         clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
         itself = result.kernel == result.settings.baseline
         speedup = None if page.emulated or itself or not result.timing else result.timing.speedup

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
@@ -26,6 +27,7 @@ COLUMNS = (
     "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup", "energy_j",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
+FLAW_NOTE = "(!) The sanitizer found a mistake that changed no answer in the checks: see its remark."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
 SHARED_NOTE = "Kernels share a rank if their 95% intervals overlap."
 ABOVE_PEAK_NOTE = (
@@ -50,7 +52,7 @@ _INTERVAL = "{time_ms_low:.4g} - {time_ms_high:.4g}"
 
 
 def rank(results: Sequence[Result], shape: Mapping[str, int]) -> list[Row]:
-    """Builds the leaderboard of the results at one shape, with the columns COLUMNS.
+    """Builds the leaderboard of the results at one shape, with the columns COLUMNS, and `flaw` (`_flaw`).
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
     passed but have no time follow, then failed kernels, by status and name. Kernels without a time or without its
@@ -140,6 +142,7 @@ def _row(result: Result) -> dict[str, Any]:
     return {
         "kernel": result.kernel,
         "status": str(result.status),
+        "flaw": _flaw(result),
         "precision": result.precision and str(result.precision),
         "time_ms": time and time.estimate,
         "time_ms_low": time and time.low,
@@ -168,6 +171,12 @@ def _row(result: Result) -> dict[str, Any]:
         "as_called_speedup": as_called and as_called.speedup and as_called.speedup.estimate,
         "energy_j": result.measurement.energy_j if result.measurement else None,
     }
+
+
+def _flaw(result: Result) -> str | None:
+    """Returns what the sanitizer has found in a kernel that passed, or None. Such a row is marked."""
+    found = (remark.text for remark in result.remarks if remark.kind is RemarkKind.SANITIZER)
+    return next(found, None) if result.passed else None
 
 
 def _verified_to(result: Result) -> float | None:
@@ -223,7 +232,7 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
         **({"timed at": column("timed at")} if _is_sweep(table) else {}),
         "rank": column("rank"),
         "kernel": column("kernel"),
-        "status": column("status"),
+        "status": [row["status"] + (" (!)" if row["flaw"] else "") for row in table],
         EMULATED_TIME if emulated(table) else TIME: column("time_ms", "{:.4g}"),
         "95% interval": [
             "" if None in (row["time_ms_low"], row["time_ms_high"]) else _INTERVAL.format_map(row) for row in table
@@ -323,6 +332,8 @@ def render(
 def _notes(table: Sequence[Row]) -> list[str]:
     """Returns the notes below the table (`render`)."""
     notes = []
+    if any(row["flaw"] for row in table):
+        notes.append(FLAW_NOTE)
     if emulated(table):
         notes.append(EMULATED_NOTE)
     if any(row["time_ms"] is not None and row["time_ms_low"] is None for row in table):

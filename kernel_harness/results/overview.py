@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kernel_harness.core.paths import command
@@ -18,16 +18,18 @@ from kernel_harness.results.record import Result
 def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str:
     """Returns a heading for the problem, then a line for each pair of a kernel and a device on which it has a result.
 
-    The heading has the problem's name, its default shape and the first line of its file's docstring. A kernel without
-    any result has one line that says so. Without kernels, a line names the command that writes one. `root` is the
+    The heading has the problem's name, its default shape and the first line of its file's docstring. If the results on
+    a device are of several shapes, each line names the sizes that differ. A kernel without any result has one line that
+    says so. Without kernels, a line names the command that writes one. `root` is the
     folder with `kernels/`, `results` the folder of stored results.
     """
     head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {problem.title}".rstrip()
     last = _last_results(results / problem.name)
+    sizes = _differing_sizes(each for results_of_kernel in last.values() for each in results_of_kernel)
     rows = []
     for path in lookup.kernel_files(problem.name, root):
         one = candidate.read(path)
-        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])]
+        found = [_cells(*each, one.sha256, sizes[each[0]]) for each in last.get(one.name, [])]
         found = found or [(_unjudged(one.name, last), "", "", "")]
         rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
     if not rows:
@@ -53,19 +55,31 @@ def _last_results(folder: Path) -> dict[str, list[tuple[str, Result]]]:
     return by_kernel
 
 
+def _differing_sizes(results: Iterable[tuple[str, Result]]) -> dict[str, list[str]]:
+    """Returns, for each name of a device's folder, the size constants that are not the same in all results there."""
+    values: dict[str, dict[str, set[str]]] = {}
+    for label, result in results:
+        of_device = values.setdefault(label, {})
+        for name, value in result.shape.items():
+            of_device.setdefault(name, set()).add(str(value))
+    return {label: [name for name, found in each.items() if len(found) > 1] for label, each in values.items()}
+
+
 def _unjudged(name: str, judged: Iterable[str]) -> str:
     """Returns what the line of a kernel without a result says. `judged` are the names of all kernels with a result."""
     count = sum(variants.parts(each)[0] == name for each in judged)
     return f"judged as {count} variant{'s' * (count > 1)} only" if count else "not judged yet"
 
 
-def _cells(label: str, result: Result, sha256: str) -> tuple[str, str, str, str]:
+def _cells(label: str, result: Result, sha256: str, sizes: Sequence[str]) -> tuple[str, str, str, str]:
     """Returns the cells of one line: status, time, device, date.
 
     `label` is the name of the device's folder. `sha256` is the hash of the kernel file as it is now; if the result is
-    of another hash, the status says that it is of an older version.
+    of another hash, the status says that it is of an older version. The size constants `sizes` are named, too.
     """
+    at = shape_text({name: result.shape[name] for name in sizes if name in result.shape})
     time = f"{result.timing.time_ms:.4g} ms" if result.timing else ""
+    time = f"{time} at {at}".strip() if at else time
     stale = "" if result.source_sha256 == sha256 else " (of an older version)"
     return result.status + stale, time, label, result.measured_at.replace("T", " ")[:16]
 

@@ -298,6 +298,21 @@ def test_list_marks_a_result_of_another_source(tmp_path: Path) -> None:
     assert re.search(r"naive +PASSED \(of an older version\) +nvidia-h200 +2026-01-02 03:04", text)
 
 
+def test_list_names_the_sizes_of_results_that_differ_in_them(tmp_path: Path) -> None:
+    shapes = {"naive": {"M": 64, "K": 65}, "tiled": {"M": 64, "K": 256}}
+    results = [
+        Result(name, Status.WRONG_VALUES, "", shape, "", measured_at="2026-01-02T03:04:05+00:00")
+        for name, shape in shapes.items()
+    ]
+    path = tmp_path / "matmul_tt" / "nvidia-h200" / "runs.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(to_line(result) + "\n" for result in results))
+    text = overview.text(lookup.problem("matmul_tt", ROOT), ROOT, tmp_path, Terminal())
+
+    assert re.search(r"naive +WRONG_VALUES \(of an older version\) +at K=65 +nvidia-h200", text)
+    assert re.search(r"tiled +WRONG_VALUES \(of an older version\) +at K=256 +nvidia-h200", text)
+
+
 def test_list_counts_the_variants_of_a_kernel_that_was_not_judged_itself(tmp_path: Path) -> None:
     names = ["tiled[TILE_K=8]", "tiled[TILE_K=16]", "naive", "naive[BLOCK=8]", "coalesced[TILE=8]"]
     results = [Result(name, Status.PASSED, "", {}, "0" * 64, measured_at="2026-01-02T03:04:05+00:00") for name in names]

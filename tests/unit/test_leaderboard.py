@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from kernel_harness.checking.verify import Check
 from kernel_harness.core import atomic_file as files_module
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.results import cells, leaderboard, roofline
@@ -69,6 +70,19 @@ def check(shape: dict[str, int], distribution: str, *errors: float, status: Stat
 def rows(records: Sequence[Result]) -> list[dict[str, str]]:
     """The table as a program reads it from the CSV."""
     return list(csv_module.DictReader(io.StringIO(leaderboard.csv(COLUMNS, leaderboard.rank(records, SHAPE)))))
+
+
+def test_a_kernel_that_passed_with_a_finding_of_the_sanitizer_is_marked_in_the_table_alone() -> None:
+    race = (Remark(RemarkKind.SANITIZER, "race: a.cu:3: two threads write one element.", 3),)
+    records = [
+        record("racing", 2.0, remarks=race), record("right", 3.0), record("wrong", None, Status.WRONG_VALUES, remarks=race),
+    ]  # fmt: skip
+    text = leaderboard.render(leaderboard.rank(records, SHAPE))
+
+    assert re.findall(r"PASSED \(!\)", text) == ["PASSED (!)"] and "WRONG_VALUES (!)" not in text
+    assert leaderboard.FLAW_NOTE in text
+    assert leaderboard.FLAW_NOTE not in leaderboard.render(leaderboard.rank(records[1:], SHAPE))
+    assert {row["status"] for row in rows(records)} == {"PASSED", "WRONG_VALUES"}
 
 
 def ranks(records: Sequence[Result]) -> dict[str, str]:
