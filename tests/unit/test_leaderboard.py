@@ -74,9 +74,8 @@ def rows(records: Sequence[Result]) -> list[dict[str, str]]:
 
 def test_a_kernel_that_passed_with_a_finding_of_the_sanitizer_is_marked_in_the_table_alone() -> None:
     race = (Remark(RemarkKind.SANITIZER, "race: a.cu:3: two threads write one element.", 3),)
-    records = [
-        record("racing", 2.0, remarks=race), record("right", 3.0), record("wrong", None, Status.WRONG_VALUES, remarks=race),
-    ]  # fmt: skip
+    wrong = record("wrong", None, Status.WRONG_VALUES, remarks=race)
+    records = [record("racing", 2.0, remarks=race), record("right", 3.0), wrong]
     text = leaderboard.render(leaderboard.rank(records, SHAPE))
 
     assert re.findall(r"PASSED \(!\)", text) == ["PASSED (!)"] and "WRONG_VALUES (!)" not in text
