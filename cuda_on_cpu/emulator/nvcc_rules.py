@@ -1,7 +1,8 @@
 """Refuses code that nvcc refuses and g++ accepts: calls of host functions on the device, lambdas without a flag, ...
 
 Each rule was tried with nvcc 13.0. A rule that would need types, such as one for calls of members, is left out, so no
-code that nvcc accepts is refused.
+code that nvcc accepts is refused. Variables of device code in a function of the host are refused, too: nvcc compiles
+them, and the library cannot be loaded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ _SPACES = ("__device__", "__host__")
 _ON_DEVICE = ("__device__", "__global__")
 _SPECIFIERS = frozenset({"static", "extern", "const", "volatile"})
 _MEMORIES = frozenset({"__shared__", "__constant__", "__device__"})
-_OF_DEVICE = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
+_DEVICE_VARIABLES = ("threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize")
+_TYPES = frozenset({"auto", "bool", "char", "dim3", "float", "int", "int3", "long", "short", "uint3", "unsigned"})
+_BEFORE_VALUE = ("return", "case", "else", "do", "goto", "sizeof")
 _WORDS = re.compile(r"\w+")
 # Names of std and of the C library that CUDA has no device code for. In C++20, which torch's headers need, many others
 # are constexpr, and torch's flags let kernels call constexpr functions.
@@ -82,12 +85,12 @@ def refusals(tokens: Sequence[Token], flags: Sequence[str]) -> list[Edit]:
     """
     defined = functions(tokens)
     names = _names(tokens, defined)
-    errors: dict[int, str] = {}
+    variables = _device_variables(tokens)
+    errors = _constant_warp_sizes(tokens, variables)
     for function in defined:
         if _is_checked(tokens, function, names):
             errors |= _errors_in(tokens, function, names)
-        elif function.name in names.host_only:
-            errors |= _device_variables_in(tokens, function, names)
+        errors |= _on_host(tokens, function, variables, names)
     if not set(EXTENDED_LAMBDA) & set(flags):
         errors |= dict.fromkeys(
             _annotated_lambdas(tokens),
@@ -150,27 +153,75 @@ def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> di
     return found
 
 
-def _device_variables_in(tokens: Sequence[Token], function: Function, names: _Names) -> dict[int, str]:
-    """Returns the errors in the body of a function of the host, which lacks the variables of device code.
+def _device_variables(tokens: Sequence[Token]) -> list[int]:
+    """Returns where a source names a variable of device code, such as threadIdx, that it does not seem to declare."""
+    named = [i for i in places_of(tokens, *_DEVICE_VARIABLES) if not _is_member(tokens, i)]
+    declared = {text_at(tokens, i) for i in named if in_directive(tokens, i) or _may_declare(tokens, i)}
+    return [i for i in named if text_at(tokens, i) not in declared]
 
-    A library with such a function cannot be loaded. A function that may be left out of it is not examined, nor is one
-    that contains code of the device.
+
+def _is_member(tokens: Sequence[Token], at: int) -> bool:
+    return text_at(tokens, previous_code(tokens, at)) in (".", "->", "::")
+
+
+def _may_declare(tokens: Sequence[Token], at: int) -> bool:
+    """Returns whether the word at index `at` may be the name of a declaration: `dim3 a(1), at{2}`, `auto [at, b]`."""
+    i = previous_code(tokens, at)
+    before, behind = text_at(tokens, i), text_at(tokens, next_code(tokens, at + 1))
+    if before in ("*", "&"):
+        word = text_at(tokens, previous_code(tokens, i))
+        return word in _TYPES or word.endswith("_t")
+    if before == "[":
+        return text_at(tokens, previous_code(tokens, i)) in ("auto", "&")
+    if before in (",", ">"):
+        return behind in ("(", "{", "[", "]", ";", ",", "=")
+    return tokens[i].kind is Kind.WORD and before not in _BEFORE_VALUE
+
+
+def _on_host(tokens: Sequence[Token], function: Function, variables: Sequence[int], names: _Names) -> dict[int, str]:
+    """Returns the errors in a function of the host that names `variables` of device code.
+
+    nvcc compiles such a function, but a library with it cannot be loaded. A function that may be left out of the
+    library is not examined, nor is one that may contain code of the device.
     """
-    inside = range(function.opening + 1, function.closing)
-    found = [i for i in places_of(tokens, *_OF_DEVICE) if i in inside and not in_directive(tokens, i)]
-    may_be_left_out = bool({"static", "inline", "template"} & set(function.head))
-    if not found or (may_be_left_out and len(places_of(tokens, function.name)) < 2):
+    inside = [i for i in variables if function.opening < i < function.closing]
+    if not inside or function.name not in names.host_only or _is_member(tokens, function.at):
         return {}
-    if any(i in inside for i in places_of(tokens, *names.device_words, "__device__")):
+    body, head = range(function.opening, function.closing), set(function.head)
+    unnamed = any(text_at(tokens, next_code(tokens, i + 1)) == "{" for i in places_of(tokens, "namespace"))
+    if (unnamed or head & {"static", "inline", "template"}) and len(places_of(tokens, function.name)) < 2:
         return {}
-    declared = _declared(tokens, function) | {
-        text_at(tokens, i) for i in places_of(tokens, *_OF_DEVICE) if text_at(tokens, next_code(tokens, i + 1)) == "="
-    }
+    macros = {text_at(tokens, next_code(tokens, i + 1)) for i in places_of(tokens, "define")}
+    hidden = {"__CUDA_ARCH__", *names.device_words} & {text_at(tokens, i) for i in body}
+    if macros & head or hidden or any(_begins_lambda(tokens, i) for i in body):
+        return {}
     return {
         i: f"host code cannot use {text_at(tokens, i)}: undefined symbol __device_builtin_variable_{text_at(tokens, i)}"
-        for i in found
-        if text_at(tokens, i) not in declared and text_at(tokens, previous_code(tokens, i)) not in (".", "->", "::")
+        for i in inside
+        if text_at(tokens, previous_code(tokens, previous_code(tokens, i))) not in ("sizeof", "decltype")
     }
+
+
+def _begins_lambda(tokens: Sequence[Token], at: int) -> bool:
+    return text_at(tokens, at) == "[" and text_at(tokens, previous_code(tokens, at)) in ("(", ",", "=", "return", "{")
+
+
+def _constant_warp_sizes(tokens: Sequence[Token], variables: Sequence[int]) -> dict[int, str]:
+    """Returns errors where `warpSize` must be a constant, which it is not in CUDA.
+
+    These are a static_assert, the value of a constexpr variable, and the size of a __shared__ array.
+    """
+    found = {}
+    for i in variables:
+        at, words = i, list[str]()
+        while at >= 0 and text_at(tokens, at) not in (";", "{", "}"):
+            words.append(text_at(tokens, at))
+            at = previous_code(tokens, at)
+        shared = "__shared__" in words and "[" in words and "=" not in words
+        constant = "constexpr" in words and "=" in words[: words.index("constexpr")]
+        if text_at(tokens, i) == "warpSize" and ("static_assert" in words or shared or constant):
+            found[i] = "expression must have a constant value"
+    return found
 
 
 def _is_host_name(tokens: Sequence[Token], at: int, before: str, names: _Names) -> bool:

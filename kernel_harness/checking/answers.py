@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernel_harness.checking.compared import Expectation, unchecked
+from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.reference_runs import Answered
 from kernel_harness.checking.verify import Check, unchanged, verify
 from kernel_harness.core.phases import phase
@@ -53,11 +54,14 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
 def compare_bits(answer: Answer, answered: Answered, inputs: Sequence[torch.Tensor], case: str) -> Check | None:
     """Returns the check of an answer that is the float32 reference's in every bit, and None for any other answer.
 
-    Such an answer is right, because the error of the reference counts as none: no float64 is needed to say so.
-    `inputs` are those of the call, and `case` is its name in messages.
+    Such an answer is right, because the error of the reference counts as none: no float64 is needed to say so. Returns
+    None, too, if the answer has NaN or infinity, because such an answer may not decide (`Reference.decides`). `inputs`
+    are those of the call, and `case` is its name in messages.
     """
     structure, right, changed = answered
     if tensors.skeleton(answer.structure) != tensors.skeleton(structure) or any(o.is_meta for o in answer.outputs):
+        return None
+    if not all(map(all_finite, right)):
         return None
     outputs = with_changed_inputs(answer, changed, inputs)
     if len(outputs) != len(right) or not all(map(unchanged, right, outputs)):

@@ -271,16 +271,24 @@ class Reference(ReferenceRuns):
         Raises torch.OutOfMemoryError if the device has too little memory for the reference.
         """
         packed = self.inputs(case)
+        if case in self._expectations:
+            structure, known = self._expectations[case]
+            return Answered(structure, known.expected, known.changed)
         if case not in self._answers:
             self.make_room()
-            found = self.answered(self.at(case), packed)
-            self._answers.keep(case, found, found[1])
+            found = self._noted(self.at(case), packed)
+            self._answers.keep(case, found, found.tensors)
         return self._answers[case]
 
     @phase("right answers")
     def answer_to(self, packed: Packed) -> Answered:
         """Returns the float32 reference's answer to inputs at the problem's size, which is not cached."""
-        return self.answered(self.problem, packed)
+        return self._noted(self.problem, packed)
+
+    def _noted(self, problem: Problem, packed: Packed) -> Answered:
+        found = self.answered(problem, packed)
+        self.note_sums(problem, found.tensors)
+        return found
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
         """Returns the right answer of the case: the nesting of its outputs, and the Expectation of its tensors.
@@ -289,8 +297,8 @@ class Reference(ReferenceRuns):
         """
         packed = self.inputs(case)
         if case not in self._expectations:
-            self.make_room()
             answered = self._answers.pop(case) if case in self._answers else None
+            self.make_room()
             structure, expectation = self.expect(self.at(case), packed, case.name, case.inputs_from, answered=answered)
             # Inputs may be a hundred times as large as outputs, so a cached answer does not hold them.
             bare = replace(expectation, rounded=None, inputs=())
@@ -312,9 +320,8 @@ class Reference(ReferenceRuns):
         than a call. `answered` is the reference's answer in float32; None if it is not known.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected, changed = answered or self.answered(problem, packed)
+        structure, expected, changed = answered or self._noted(problem, packed)
         packed = replace(packed, changed=changed)
-        self.note_sums(problem, expected)
         if self.is_short(problem):
             expected = [on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.

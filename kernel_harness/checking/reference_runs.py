@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
@@ -44,10 +44,16 @@ _AMPLE_ON_HOST = 6
 _MODELS_SHARE = 1 / 8
 
 
-Answered = tuple[Any, Sequence[torch.Tensor], tuple[int, ...]]
-"""An answer of the reference: the nesting of its outputs, tensors, and the indices of the inputs that it changes.
+class Answered(NamedTuple):
+    """An answer of the float32 reference.
 
-The tensors are the outputs, and then the changed inputs as the reference leaves them."""
+    `structure` is the nesting of its outputs. `tensors` are the outputs, and then the inputs that the reference changes
+    in place, as it leaves them; `changed` has the indices of these inputs.
+    """
+
+    structure: Any
+    tensors: Sequence[torch.Tensor]
+    changed: tuple[int, ...]
 
 
 @dataclass
@@ -192,7 +198,7 @@ class ReferenceRuns(ABC):
         """Returns whether the reference's answer to `large`, enlarged inputs, is finite. Runs it once for each size."""
         facts = self._facts(problem)
         if facts.answers_large is None:
-            facts.answers_large = all(map(all_finite, self.answered(problem, large)[1]))
+            facts.answers_large = all(map(all_finite, self.answered(problem, large).tensors))
         return facts.answers_large
 
     def terms(self, problem: Problem, packed: Packed) -> int:
@@ -212,7 +218,7 @@ class ReferenceRuns(ABC):
         after = detached_aliases(inputs)
         structure, outputs = self.run(problem, inputs)
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
-        return structure, [*outputs, *(alone(after[i]) for i in changed)], changed
+        return Answered(structure, [*outputs, *(alone(after[i]) for i in changed)], changed)
 
     def run(
         self, problem: Problem, inputs: Any, seen: Callable[[Any, Sequence[torch.Tensor]], None] | None = None

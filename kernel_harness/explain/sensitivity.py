@@ -163,7 +163,7 @@ def _reordered(reference: Reference, case: Case) -> Packed:
 def _answer(reference: Reference, case: Case, packed: Packed) -> Sequence[torch.Tensor]:
     """Returns the reference's outputs, which are in the host's memory if the device is short of memory."""
     problem = reference.at(case)
-    outputs = reference.answered(problem, packed)[1]
+    outputs = reference.answered(problem, packed).tensors
     return list(map(on_host, outputs)) if reference.is_short(problem) else outputs
 
 

@@ -116,7 +116,7 @@ class _Search:
     def _matters(self, i: int, dim: int, part: slice) -> bool:
         """Returns whether the reference's answer depends on these elements."""
         usual, other = (
-            self._reference.answered(self._problem, packed)[1]
+            self._reference.answered(self._problem, packed).tensors
             for packed in (self._packed, self._with(i, self._changed(i, dim, part)))
         )
         return not all(map(unchanged, usual, other))

@@ -20,8 +20,8 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
 
     The heading has the problem's name, its default shape and the first line of its file's docstring. If the results on
     a device are of several shapes, each line names the sizes that differ. A kernel without any result has one line that
-    says so. Without kernels, a line names the command that writes one. `root` is the
-    folder with `kernels/`, `results` the folder of stored results.
+    says so. Without kernels, a line names the command that writes one. `root` is the folder with `kernels/`, `results`
+    the folder of stored results.
     """
     head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {problem.title}".rstrip()
     last = _last_results(results / problem.name)

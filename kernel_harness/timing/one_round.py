@@ -183,7 +183,8 @@ class OneRound:
         answer = arm.client.call(drawn.packed, timed=self._timed(arm), keep=keep)
         bracket_ms = answer.timed.bracket_ms
         if before is not None and bracket_ms >= max(_LONG_MS, _ALONE_SHARE * 1e3 * (time.monotonic() - began)):
-            arm.energy_j.append((device.energy_j() or 0.0) - before)
+            after = device.energy_j()
+            arm.energy_j += [] if after is None else [after - before]
         return answer
 
     def _timed(self, arm: Arm) -> Timed:

@@ -10,6 +10,7 @@ from cuda_on_cpu.emulator.rewrite import rewrite
 
 HOST = "calling a __host__ function"
 ATTRIBUTE = "attribute does not apply to any entity"
+CONSTANT = "expression must have a constant value"
 LAMBDA = "annotation on lambda requires"
 REFUSED = {
     "float h(float a) { return a; }\n__global__ void k(float* x) { *x = h(*x); }": HOST,
@@ -34,6 +35,11 @@ REFUSED = {
     "__global__ void k(float* x) { static __shared__ alignas(16) float s[4]; *x = s[0]; }": ATTRIBUTE,
     "__shared__ extern alignas(16) float s[];": ATTRIBUTE,
     "int h(int n) { return (n + 31) / warpSize; }": "host code cannot use warpSize",
+    "__global__ void k() { int i = 2 * warpSize; }\nint h(int n) { return min(n, warpSize); }": "cannot use warpSize",
+    "__global__ void k() { static_assert(64 % warpSize == 0); }": CONSTANT,
+    "template <int N> __global__ void k() { constexpr int W = N / warpSize; }": CONSTANT,
+    "__global__ void k(float* x) { __shared__ float s[256 / warpSize]; *x = s[0]; }": CONSTANT,
+    "__global__ void k(float* x) { __shared__ float s[warpSize]; *x = s[0]; }": CONSTANT,
     "static int h(int n) { return n + threadIdx.x; }\nint g() { return h(1); }": "host code cannot use threadIdx",
     "void h(int n) { k<<<n + blockDim.x, 1>>>(); }": "host code cannot use blockDim",
     "float h() { const alignas(8) int y = 1; return y; }": ATTRIBUTE,
@@ -62,6 +68,19 @@ ACCEPTED = [
     "__device__ int table[3]; __global__ void k(float* x) { *x = table[0]; }",
     "static int h(int n) { return n / warpSize; }\n__global__ void k(float* x) { *x = warpSize; }",  # h is left out
     "int h(cudaDeviceProp* p) { return p->warpSize; }\nint g(int warpSize) { int blockDim = 2; return blockDim; }",
+    "void h() { dim3 blockDim(16), gridDim(4); k<<<gridDim, blockDim>>>(); }",
+    "struct L { dim3 gridDim, blockDim; void go(); };\nvoid L::go() { k<<<gridDim, blockDim>>>(); }",
+    "struct S { int lane() const; };\nint S::lane() const { return threadIdx.x; }",
+    "namespace c { const dim3 blockDim{16, 16}; void go() { k<<<1, blockDim>>>(); } }",
+    "#define warpSize 32\nint h(int n) { return n / warpSize; }",
+    "void h() { auto [gridDim, blockDim] = f(); k<<<gridDim, blockDim>>>(); }",
+    "void h() { gpu_kernel(it, [=] GPU_LAMBDA(float x) { return x * warpSize; }); }",
+    "int h(int n) {\n#ifdef __CUDA_ARCH__\n    return threadIdx.x;\n#endif\n    return n; }",
+    "namespace { int h(int n) { return n / warpSize; } }",
+    "#define INLINE static inline\nINLINE int h(int n) { return n + sizeof(threadIdx); }",
+    "constexpr int h(int n) { return n / warpSize; }\n__global__ void k(int* x) { int n = *x / warpSize; *x = n; }",
+    "__global__ void k(int* x) { const int n = x[warpSize]; x[n * warpSize] = n; }",
+    "__global__ void k(int* x) { __shared__ int s[4]; s[0] = warpSize; const int w = warpSize; *x = s[0] + w; }",
     "__device__ int d() { return warpSize + threadIdx.x; }\n__host__ __device__ int g() { return blockDim.x; }",
 ]
 

@@ -185,3 +185,11 @@ def test_hints_for_the_cache_change_nothing_and_a_sink_takes_a_result():
     assert count.item() == 5 + 7 + 11
     y[:4] = torch.tensor([0.0, 2.0, 6.0, 3.0])
     assert torch.equal(written.cpu(), y)
+
+
+@emulated
+def test_operands_fit_their_constraints_as_for_nvcc() -> None:
+    """The file's assertions hold when it is built. The operand `n` is a constant."""
+    out = torch.zeros(1, dtype=torch.int32, device="cuda")
+    extension("ptx_operands").operands(out)
+    assert out.tolist() == [4]

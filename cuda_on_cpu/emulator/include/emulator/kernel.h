@@ -28,9 +28,7 @@
 // request.
 #define __shared__ static thread_local __attribute__((aligned(16)))
 
-// Not a constant, as in CUDA: the bound of an array and a static_assert cannot contain it. g++ knows its value all the
-// same, because nothing writes it.
-[[maybe_unused]] static int warpSize = emulator::kWarpSize;
+constexpr int warpSize = emulator::kWarpSize;
 
 __attribute__((always_inline)) inline void __syncthreads() { emulator::barrier(); }
 inline int __syncthreads_count(int predicate) { return static_cast<int>(emulator::barrier(predicate != 0).count); }

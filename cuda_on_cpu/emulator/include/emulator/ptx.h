@@ -43,15 +43,18 @@ struct Literal {
 // A result that is not wanted, which PTX calls `_`.
 inline constexpr struct Sink {} sink;
 
-// Refuses an operand of an asm statement that nvcc refuses: `r`, `l` and `h` take integers, enumerations and pointers of
-// 4, 8 and 2 bytes, `f` a float, and `d` a double.
+// Whether nvcc takes an operand of type T for a constraint of an asm statement: `r`, `l` and `h` stand for integers,
+// enumerations and pointers of 4, 8 and 2 bytes, `f` for a float, and `d` for a double.
+template <char kConstraint, class T>
+constexpr bool fits() {
+  using V = std::remove_cvref_t<T>;
+  if constexpr (kConstraint == 'f') return std::is_same_v<V, float>;
+  else if constexpr (kConstraint == 'd') return std::is_same_v<V, double>;
+  else return (std::is_integral_v<V> || std::is_enum_v<V> || std::is_pointer_v<V>) && sizeof(V) == (kConstraint == 'h' ? 2 : kConstraint == 'r' ? 4 : 8);
+}
 template <char kConstraint, class T>
 constexpr void check_operand() {
-  using V = std::remove_cvref_t<T>;
-  constexpr bool is_whole = std::is_integral_v<V> || std::is_enum_v<V> || std::is_pointer_v<V>;
-  constexpr std::size_t bytes = kConstraint == 'h' ? 2 : kConstraint == 'r' ? 4 : 8;
-  constexpr bool fits = kConstraint == 'f' ? std::is_same_v<V, float> : kConstraint == 'd' ? std::is_same_v<V, double> : is_whole && sizeof(V) == bytes;
-  static_assert(fits, "asm operand type size does not match type/size implied by constraint");
+  static_assert(fits<kConstraint, T>(), "asm operand type size does not match type/size implied by constraint");
 }
 // An operand with the constraint `n`.
 template <auto kValue>
