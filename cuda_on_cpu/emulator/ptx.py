@@ -48,7 +48,8 @@ def translation(tokens: Sequence[Token]) -> str:
         for name, constraint, expression in _bindings(section):
             own = f"emulator_{len(parameters)}"
             if constraint in _SIZED and ptx.strip():  # without instructions it may be a barrier of the host's compiler
-                checks.append(f"{NAMESPACE}::check_operand<'{constraint}', decltype({own})>();")
+                # Without a comma outside of brackets: the statement may be the argument of a macro.
+                checks.append(f"{NAMESPACE}::check_operand<'{constraint}'>({own});")
             names[f"%{len(parameters)}"] = own
             if name:
                 names[f"%[{name}]"] = own

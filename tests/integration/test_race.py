@@ -217,7 +217,7 @@ def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
 def test_an_answer_that_does_not_fit_into_the_device_s_memory_ends_the_run_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **more: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Reference, "expect", full)

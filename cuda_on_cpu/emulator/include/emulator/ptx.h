@@ -53,7 +53,7 @@ constexpr bool fits() {
   else return (std::is_integral_v<V> || std::is_enum_v<V> || std::is_pointer_v<V>) && sizeof(V) == (kConstraint == 'h' ? 2 : kConstraint == 'r' ? 4 : 8);
 }
 template <char kConstraint, class T>
-constexpr void check_operand() {
+constexpr void check_operand(const T&) {
   static_assert(fits<kConstraint, T>(), "asm operand type size does not match type/size implied by constraint");
 }
 // An operand with the constraint `n`.
