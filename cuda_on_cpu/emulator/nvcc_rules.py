@@ -212,14 +212,14 @@ def _constant_warp_sizes(tokens: Sequence[Token], variables: Sequence[int]) -> d
     These are a static_assert, the value of a constexpr variable, and the size of a __shared__ array.
     """
     found = {}
-    for i in variables:
+    for i in (i for i in variables if text_at(tokens, i) == "warpSize"):
         at, words = i, list[str]()
         while at >= 0 and text_at(tokens, at) not in (";", "{", "}"):
             words.append(text_at(tokens, at))
             at = previous_code(tokens, at)
         shared = "__shared__" in words and "[" in words and "=" not in words
         constant = "constexpr" in words and "=" in words[: words.index("constexpr")]
-        if text_at(tokens, i) == "warpSize" and ("static_assert" in words or shared or constant):
+        if "static_assert" in words or shared or constant:
             found[i] = "expression must have a constant value"
     return found
 

@@ -51,25 +51,25 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
 
 
 @phase("comparisons")
-def compare_bits(answer: Answer, answered: Answered, inputs: Sequence[torch.Tensor], case: str) -> Check | None:
+def compare_bits(
+    answer: Answer, answered: Answered, inputs: Sequence[torch.Tensor], case: str, missing: str = ""
+) -> Check | None:  # fmt: skip
     """Returns the check of an answer that is the float32 reference's in every bit, and None for any other answer.
 
     Such an answer is right, because the error of the reference counts as none: no float64 is needed to say so. Returns
     None, too, if the answer has NaN or infinity, because such an answer may not decide (`Reference.decides`). `inputs`
-    are those of the call, and `case` is its name in messages.
+    are those of the call, and `case` is its name in messages. `missing` is why there is no answer in float64.
     """
     structure, right, changed = answered
     if tensors.skeleton(answer.structure) != tensors.skeleton(structure) or any(o.is_meta for o in answer.outputs):
         return None
-    if not all(map(all_finite, right)):
-        return None
     outputs = with_changed_inputs(answer, changed, inputs)
-    if len(outputs) != len(right) or not all(map(unchanged, right, outputs)):
+    if len(outputs) != len(right) or not all(map(unchanged, right, outputs)) or not all(map(all_finite, right)):
         return None
     if mutation := forbidden_write(answer.written, changed):
         return Check(case, Status.MUTATED_INPUT, detail=mutation)
     formats = [Precision.of(output.dtype) for output in outputs if is_inexact(output.dtype)]
-    skipped = unchecked(outputs)
+    skipped = unchecked(outputs, missing)
     shown = None if skipped else max(formats, key=lambda p: p.epsilon, default=None)
     return Check(case, Status.PASSED, precision=shown, unchecked=skipped)
 

@@ -8,7 +8,6 @@ wrong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -228,9 +227,8 @@ def _lines(wrong: Wrong, which: str = "") -> str | None:
 
 def _all_but_first(wrong: Wrong) -> str | None:
     """Recognises that all rows or columns are wrong but the first, whose index is 0."""
-    text = _lines(wrong, which="the last ")
-    counts = re.search(r"the last (\d+) of (\d+)", text) if text else None
-    return text if counts and int(counts[1]) == int(counts[2]) - 1 else None
+    text = _lines(wrong, which="the last ") or ""
+    return text if any(f"the last {size - 1} of {size} " in text for size in wrong.mask.shape) else None
 
 
 def _last_element(wrong: Wrong) -> str | None:

@@ -307,7 +307,7 @@ def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Na
         results = list(group)
         title = leaderboard.heading(run.problem_name, results, results[0].shape)
         kernels = [result for result in results if not result.is_baseline]
-        told = [r for r in kernels if not r.passed or any(remark.kind is RemarkKind.SANITIZER for remark in r.remarks)]
+        told = [r for r in kernels if not r.passed or r.findings]
         reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in told]
         table = leaderboard.render(leaderboard.rank(results, results[0].shape), "github")
         cases += [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]

@@ -11,7 +11,7 @@ import difflib
 import inspect
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -47,6 +47,12 @@ FORWARD_SEED = 42
 def shape_text(shape: Shape) -> str:
     """Returns the values of the size constants as text for the option `--shape`, such as `M=64,K=128,N=96`."""
     return ",".join(f"{name}={value}" for name, value in shape.items())
+
+
+def differing(shapes: Collection[Shape]) -> list[str]:
+    """Returns the names of the size constants that do not have the same value in all of the shapes, in their order."""
+    names = dict.fromkeys(name for shape in shapes for name in shape)
+    return [name for name in names if len({shape.get(name) for shape in shapes}) > 1]
 
 
 @dataclass(frozen=True)

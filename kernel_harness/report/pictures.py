@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernel_harness.core.precision import Precision
+from kernel_harness.problem.problem import differing
 from kernel_harness.report import charts
 from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
@@ -218,7 +219,7 @@ def sizes(page: Page, results: Sequence[Result]) -> list[tuple[str, Picture]]:
     timed = _of_one_machine(results)
     shapes = list({tuple(r.shape.items()): dict(r.shape) for r in timed}.values())
     shapes.sort(key=lambda shape: (math.prod(shape.values()), *shape.values()))
-    names = [name for name in page.shape if len({shape.get(name) for shape in shapes}) > 1]
+    names = differing(shapes)
     ticks = ["×".join(str(shape.get(name)) for name in names) for shape in shapes]
     latest = [leaderboard.latest(timed, shape) for shape in shapes]
     kernels = [r.kernel for r in page.latest.values() if r.timing][: charts.SERIES]

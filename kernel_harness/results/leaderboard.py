@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
@@ -52,7 +51,9 @@ _INTERVAL = "{time_ms_low:.4g} - {time_ms_high:.4g}"
 
 
 def rank(results: Sequence[Result], shape: Mapping[str, int]) -> list[Row]:
-    """Builds the leaderboard of the results at one shape, with the columns COLUMNS, and `flaw` (`_flaw`).
+    """Builds the leaderboard of the results at one shape, with the columns COLUMNS, and `flaw`.
+
+    `flaw` is what the sanitizer has found in a kernel that passed. Such a row is marked.
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
     passed but have no time follow, then failed kernels, by status and name. Kernels without a time or without its
@@ -142,7 +143,7 @@ def _row(result: Result) -> dict[str, Any]:
     return {
         "kernel": result.kernel,
         "status": str(result.status),
-        "flaw": _flaw(result),
+        "flaw": result.findings[0].text if result.passed and result.findings else None,
         "precision": result.precision and str(result.precision),
         "time_ms": time and time.estimate,
         "time_ms_low": time and time.low,
@@ -171,12 +172,6 @@ def _row(result: Result) -> dict[str, Any]:
         "as_called_speedup": as_called and as_called.speedup and as_called.speedup.estimate,
         "energy_j": result.measurement.energy_j if result.measurement else None,
     }
-
-
-def _flaw(result: Result) -> str | None:
-    """Returns what the sanitizer has found in a kernel that passed, or None. Such a row is marked."""
-    found = (remark.text for remark in result.remarks if remark.kind is RemarkKind.SANITIZER)
-    return next(found, None) if result.passed else None
 
 
 def _verified_to(result: Result) -> float | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from kernel_harness.core.paths import command
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem import candidate, lookup, variants
-from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.problem.problem import Problem, Shape, differing, shape_text
 from kernel_harness.results.cells import table
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
@@ -25,11 +26,13 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
     """
     head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {problem.title}".rstrip()
     last = _last_results(results / problem.name)
-    sizes = _differing_sizes(each for results_of_kernel in last.values() for each in results_of_kernel)
+    shapes: dict[str, list[Shape]] = {}
+    for label, result in chain.from_iterable(last.values()):
+        shapes.setdefault(label, []).append(result.shape)
     rows = []
     for path in lookup.kernel_files(problem.name, root):
         one = candidate.read(path)
-        found = [_cells(*each, one.sha256, sizes[each[0]]) for each in last.get(one.name, [])]
+        found = [_cells(*each, one.sha256, differing(shapes[each[0]])) for each in last.get(one.name, [])]
         found = found or [(_unjudged(one.name, last), "", "", "")]
         rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
     if not rows:
@@ -53,16 +56,6 @@ def _last_results(folder: Path) -> dict[str, list[tuple[str, Result]]]:
     for (kernel, label), result in sorted(found.items(), key=lambda item: item[1].measured_at, reverse=True):
         by_kernel.setdefault(kernel, []).append((label, result))
     return by_kernel
-
-
-def _differing_sizes(results: Iterable[tuple[str, Result]]) -> dict[str, list[str]]:
-    """Returns, for each name of a device's folder, the size constants that are not the same in all results there."""
-    values: dict[str, dict[str, set[str]]] = {}
-    for label, result in results:
-        of_device = values.setdefault(label, {})
-        for name, value in result.shape.items():
-            of_device.setdefault(name, set()).add(str(value))
-    return {label: [name for name, found in each.items() if len(found) > 1] for label, each in values.items()}
 
 
 def _unjudged(name: str, judged: Iterable[str]) -> str:

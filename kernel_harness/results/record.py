@@ -21,7 +21,7 @@ from kernel_harness.checking.verify import Check
 from kernel_harness.core import codec
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
-from kernel_harness.core.remark import Remark, sentences
+from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.results.cells import bounds
@@ -282,6 +282,11 @@ class Result:
     def relative_error(self) -> float | None:
         """The largest relative error of all checks, in the Frobenius norm, or None if no check measured it."""
         return max((c.relative_error for c in self.checks if c.relative_error is not None), default=None)
+
+    @property
+    def findings(self) -> tuple[Remark, ...]:
+        """What the sanitizer has found in the kernel."""
+        return tuple(remark for remark in self.remarks if remark.kind is RemarkKind.SANITIZER)
 
     @property
     def shapes_checked(self) -> int:

@@ -12,7 +12,7 @@ import torch
 from kernel_harness.checking.cases import Case
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.remark import Remark, RemarkKind
+from kernel_harness.core.remark import Remark
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.explain import passed
@@ -222,10 +222,9 @@ def failed(result: Result, fault: Fault) -> Result:
 
     What the sanitizer has found stays: a race that gave a right output in the checks may be why a timed call is wrong.
     """
-    found = tuple(remark for remark in result.remarks if remark.kind is RemarkKind.SANITIZER)
     return replace(
         result, status=fault.status, verdict=fault.reason, log=fault.log, lacked_memory=fault.lacked_memory,
-        remarks=found,
+        remarks=result.findings,
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ class OneRound:
         self._running = {arm.name: arm for arm in cohort.arms if arm.fault is None and not arm.settled}
         self._others = self._further_inputs()
         self._answered: Answered | None = None
-        self._right: tuple[Any, Expectation] | None = None
+        self._right: tuple[Any, Expectation, bool] | None = None  # and whether it decides
 
     @property
     def is_large(self) -> bool:
@@ -225,7 +225,7 @@ class OneRound:
 
         What the calls of an arm in this round wrote to inputs or beside them is compared, too (`compare`). If the wrong
         output may come from kernels that run too early (`_may_run_early`), `Arm.unordered` is set instead. The device's
-        policy says which outputs are compared. None is compared if the answer does not decide (`Reference.decides`).
+        policy says which outputs are compared. One does not count if the answer does not decide (`Reference.decides`).
         """
         cohort, audits = self.cohort, self.cohort.device.policy.audits
         first = len(cohort.rounds) < audits.rounds or cohort.audits_s < audits.seconds
@@ -259,10 +259,13 @@ class OneRound:
             equal = compare_bits(answer, self._answered, packed.tensors, _CALL)
             if equal is not None:
                 return equal
-        structure, expectation = self._right = self._right or reference.expect(
-            reference.problem, packed, _CALL, self._drawn.distribution, timed=True, answered=self._answered
-        )
-        return compare(answer, structure, expectation) if reference.decides(expectation) else None
+        if self._right is None:
+            structure, expectation = reference.expect(
+                reference.problem, packed, _CALL, self._drawn.distribution, timed=True, answered=self._answered
+            )
+            self._right = structure, expectation, reference.decides(expectation)
+        structure, expectation, decides = self._right
+        return compare(answer, structure, expectation) if decides else None
 
     def _may_run_early(self, arm: Arm) -> bool:
         """Returns whether a wrong output may come from kernels that run before the inputs are there.
