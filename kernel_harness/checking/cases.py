@@ -251,6 +251,8 @@ class Reference(ReferenceRuns):
         """
         for kept in (self._inputs, self._answers, self._expectations, self.float32, self._float64.kept):
             kept.clear()
+        for problem in (self.problem, *self._problems.values()):
+            problem.drawn_models.leave_gpu()
 
     def call_bytes(self, case: Case) -> int:
         """Runs the reference in float32 on a GPU. Returns the largest use of the GPU's memory by this call, in bytes.

@@ -74,6 +74,7 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     problem's own distribution and those of STRESS in turn. With `quick`, only the first three shapes of CHECK_SHAPES
     have a case. On an emulated device, some shapes have one size at its value in the file (`_stretched`). Some shapes
     are drawn at random (`_drawn`).
+    If the model has large weights, the cases at the timed shape come last, and of these the random parameters first.
     The first case that is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the
     timed shape is repeated (`Case.repeat`). The seed of each case, and the drawn shapes, are derived from `seed`.
     """
@@ -96,7 +97,11 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
         case_at({**problem.shape, **s}, turns[i % len(turns)], seed)
         for i, s in enumerate(shapes[:3] if quick else shapes)
     ]
-    return timed + further + _stretched(problem, seed) + _drawn(problem, seed)
+    others = further + _stretched(problem, seed) + _drawn(problem, seed)
+    if not problem.has_large_weights:
+        return timed + others
+    # A model takes seconds to build. It is built once for the cases at the timed shape and for the timing.
+    return [*others, *sorted(timed, key=lambda case: not case.random_parameters)]
 
 
 def _stretched(problem: Problem, seed: int) -> list[Case]:

@@ -76,7 +76,7 @@ def on_passed(trial: Trial) -> list[Remark]:
         large = _enlarged(packed)
         if large is None or not reference.answers_large(problem, large):
             return []
-        trial.make(problem)
+        trial.ready(problem)
         outputs = trial.running.call(large).outputs
         trial.running.release_large()
     except (Fault, Refused, torch.OutOfMemoryError, RuntimeError, ValueError) as error:  # the verdict stands

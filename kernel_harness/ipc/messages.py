@@ -14,7 +14,7 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.schema import AtMost, Cut, JsonAtMost, Message, Plausible
 from kernel_harness.ipc.tensors import Leaf
 
-LONGEST_TEXT, LONGEST_LOG = 20_000, 1 << 20
+LONGEST_TEXT, LONGEST_LOG, MOST_SUMS = 20_000, 1 << 20, 10_000
 
 
 @dataclass(frozen=True)
@@ -108,31 +108,30 @@ class Make(Message):
     """A request to a worker: build the model. The reply is Made.
 
     The worker first seeds torch's random generator with `seed`. If `varied`, a parameter that the constructor sets to
-    one number everywhere gets different numbers (`problem.varied_parameters`), and the model is compared with the
-    reference. `compile_mode` is a mode of torch.compile, or None for a model that is not compiled. `inputs` describes
-    two values: the list of the arguments of the model's constructor, and the checksums of the reference's state dict,
-    which are empty if the model is not compared. One descriptor comes with the request: the shared buffer that holds
-    the tensors.
+    one number everywhere gets different numbers (`problem.varied_parameters`). `compile_mode` is a mode of
+    torch.compile, or None for a model that is not compiled. `inputs` describes the list of the arguments of the model's
+    constructor. One descriptor comes with the request: the shared buffer that holds the tensors. `names` are names of
+    tensors of a state dict, whose checksums the reply has. If `values`, it has those of all values instead.
     """
 
     inputs: InputLayout
     seed: int
     varied: bool
     compile_mode: str | None
+    names: tuple[str, ...] = ()
+    values: bool = False
 
 
 @dataclass(frozen=True)
 class Made(Message):
-    """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums.
+    """The reply to Make: numbers that show whether the model has the parameters of the reference.
 
-    If `varied` in the request is False, `alike` is False. Then `differing` has the names of the reference's tensors
-    whose values no tensor of the model's state dict has, by `tensors.value_sums`; it is empty if the request has none,
-    and if the model has no floating-point tensor. If `varied` is True and the constructor fails, the reply is not
-    Failure but Made with a false `alike`.
+    `sums` has the checksum of the tensor of each name in the request, or None if the model's state dict has no such
+    tensor. If `values` in the request is True, it has the `tensors.value_sums` of the model's state dict. If the
+    constructor fails and `varied` is True, the reply is not Failure but Made without sums.
     """
 
-    alike: bool
-    differing: Annotated[tuple[Annotated[str, AtMost(300)], ...], AtMost(10_000)] = ()
+    sums: Annotated[tuple[int | None, ...], Cut(MOST_SUMS)] = ()
 
 
 @dataclass(frozen=True)

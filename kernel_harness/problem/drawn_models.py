@@ -16,22 +16,25 @@ from kernel_harness.problem.model_values import FIXED, values
 # To draw 100 million weights takes half a second, and to copy them a twentieth of that.
 _LEAST_BYTES = 1 << 24
 _SHARE = 1 / 8  # of the available memory, for all kept models
+_SHARE_OF_GPU = 1 / 16  # of its free memory, for each model that is kept there, too
 
 
 class DrawnModels:
     """The models of one problem file at one shape, on the CPU, as their constructors have left them.
 
     Kept are models with at least _LEAST_BYTES of weights that a copy cannot share anything with, the last ones first,
-    while they take at most _SHARE of the host's available memory.
+    while they take at most _SHARE of the host's available memory. A model that was copied to a GPU is kept there, too,
+    until `leave_gpu`, if it takes at most _SHARE_OF_GPU of the GPU's free memory.
     """
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}  # the oldest first
+        self._on_gpu: dict[int, tuple[Any, Any]] = {}  # by the id of the kept model: itself and its copy
 
     def get(self, key: Hashable, draw: Callable[[], Any]) -> tuple[Any, bool]:
         """Returns the model that was kept for an equal `key`, else a new one, `draw()`, and whether it is kept.
 
-        A kept model must not be changed: `copied` makes another.
+        A kept model must not be changed: `copy` makes another.
         """
         if key in self._kept:
             self._kept[key] = self._kept.pop(key)
@@ -42,20 +45,33 @@ class DrawnModels:
         self._kept[key] = model
         most = _SHARE * psutil.virtual_memory().available
         while sum(map(_nbytes, self._kept.values())) > most:
-            del self._kept[next(iter(self._kept))]
+            gone = self._kept.pop(next(iter(self._kept)))
+            self._on_gpu.pop(id(gone), None)
         return model, True
 
+    def copy(self, model: Any, device: str) -> Any:
+        """Returns a copy of a kept model on `device`."""
+        if device == "cpu":
+            return _copied(model, device)
+        if id(model) not in self._on_gpu:
+            there = _copied(model, device)
+            if _nbytes(model) > _SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]:
+                return there
+            self._on_gpu[id(model)] = model, there
+        return _copied(self._on_gpu[id(model)][1], device)
 
-def copied(model: Any, device: str) -> Any:
-    """Returns a copy of a kept model, which is on the CPU, on `device`."""
-    own = device == "cpu"  # a move to another device copies the tensors anyway
-    memo: dict[int, Any] = {id(each): _another(each, own=own) for each in _tensors(model)}
-    twin = copy.deepcopy(model, memo)
-    return twin if own else twin.to(device)
+    def leave_gpu(self) -> None:
+        """Frees the memory of GPUs that kept models take."""
+        self._on_gpu.clear()
 
 
-def _another(tensor: torch.Tensor, *, own: bool) -> torch.Tensor:
-    data = tensor.detach().clone() if own else tensor.detach()
+def _copied(model: Any, device: str) -> Any:
+    twin = copy.deepcopy(model, {id(each): _another(each, device) for each in _tensors(model)})
+    return twin if device == "cpu" else twin.to(device)  # where recurrent layers put their weights together
+
+
+def _another(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    data = tensor.detach().to(device, copy=True)
     if isinstance(tensor, torch.nn.Parameter):
         return torch.nn.Parameter(data, tensor.requires_grad)
     return data

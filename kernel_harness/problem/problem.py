@@ -11,6 +11,7 @@ import difflib
 import inspect
 import logging
 import sys
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from kernel_harness.problem import constants, meta, sizing
 from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import cuda_replaced
 from kernel_harness.problem.distributions import OWN, VARIATIONS, redrawn, shifted
-from kernel_harness.problem.drawn_models import DrawnModels, copied
+from kernel_harness.problem.drawn_models import DrawnModels
 from kernel_harness.problem.errors import ProblemError, place_of
 from kernel_harness.problem.generators import seeded
 from kernel_harness.problem.lookalikes import LOOKALIKES, lookalikes
@@ -42,6 +43,7 @@ Shape = Mapping[str, int]
 WEIGHT_SEED = 42
 # This seed is set before each forward of the reference and of the candidate, so that dropout draws the same numbers.
 FORWARD_SEED = 42
+_LARGE_WEIGHT_BYTES = 1 << 28
 
 
 def shape_text(shape: Shape) -> str:
@@ -88,7 +90,7 @@ class Problem:
         key is one element, such as `NAME[0]`, and the value a number. Raises ProblemError for an unknown constant, for
         a tuple with another number of elements than in the file, and if the file cannot be executed with these values.
         """
-        if not shape:
+        if {**self.shape, **shape} == dict(self.shape):
             return self
         there = _execute(self.name, self.path, self.source, {**self.shape, **shape}, emulated=self.emulated)
         return replace(there, parameter_seed=self.parameter_seed)
@@ -269,12 +271,27 @@ class Problem:
         return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
 
     @cached_property
+    def _undrawn_model(self) -> Any:
+        """The reference model on the device `meta`; None if it cannot be built, which the first check reports."""
+        with suppress(Exception):
+            return meta.model_on_meta(self)
+        return None
+
+    @cached_property
     def parameters(self) -> frozenset[str]:
         """Returns the names of the reference's floating-point parameters; empty if the reference cannot be built."""
-        try:
-            return frozenset(name for name, _ in trained_parameters(meta.model_on_meta(self)))
-        except Exception:  # the first check that needs the model reports it
-            return frozenset()
+        return frozenset(name for name, _ in trained_parameters(self._undrawn_model))
+
+    @property
+    def state_names(self) -> Sequence[str]:
+        """Returns the names in the reference's state dict, in its order; empty if the reference cannot be built."""
+        return tuple(getattr(self._undrawn_model, "state_dict", dict)())
+
+    @property
+    def has_large_weights(self) -> bool:
+        """Returns whether the constructor of the reference draws weights for a second or so (_LARGE_WEIGHT_BYTES)."""
+        nbytes: int = sum(each.nbytes for _, each in trained_parameters(self._undrawn_model))
+        return nbytes >= _LARGE_WEIGHT_BYTES
 
     @cached_property
     def neutral_state(self) -> dict[str, float]:
@@ -299,9 +316,19 @@ class Problem:
         model, is_kept = self._drawn_model()
         with torch.no_grad():
             if is_kept:
-                return copied(model, device)
+                return self.drawn_models.copy(model, device)
             # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
             return model if device == "cpu" else model.to(device)
+
+    def draw_ahead(self) -> None:
+        """Begins to draw the weights of the reference in another thread if they are large. A later `model` waits."""
+
+        def draw() -> None:
+            with suppress(Exception):  # `model` raises it again
+                self._drawn_model()
+
+        if self.has_large_weights:
+            threading.Thread(target=draw, daemon=True).start()
 
     def _drawn_model(self) -> tuple[Any, bool]:
         with self._running(self.weight_seed):  # one thread draws, and others wait for its model

@@ -225,15 +225,16 @@ def _kind(name: str) -> str:
 def near(problem: Problem, rng: random.Random) -> Shape:
     """Returns a shape with random sizes below the problem's own; empty if the model accepts no such sizes.
 
-    A size is drawn between three quarters of the problem's own size and that size. It is odd where the model accepts
-    that. If it accepts none of those drawn, the half and three quarters are tried. Constants below _LEAST_NEAR, and
-    constants that do not change the cost, keep their values. Constants with the same value stay equal, because a kernel
-    may rely on a square. Constants with different values stay different. What a model accepts is tried with some
-    numbers, once for a problem, and it may refuse the numbers that are drawn.
+    A size is drawn between three quarters of the problem's own size and that size. If the model has large weights, it
+    is half as large, because they are drawn anew for each shape. It is odd where the model accepts that. If it accepts
+    none of those drawn, the half and three quarters are tried. Constants below _LEAST_NEAR, and constants that do not
+    change the cost, keep their values. Constants with the same value stay equal, because a kernel may rely on a square.
+    Constants with different values stay different. What a model accepts is tried with some numbers, once for a problem,
+    and it may refuse the numbers that are drawn.
     """
     found = dict(problem.shape)
     for value, way in known(problem, "near", lambda: _accepted_near(problem)):
-        found = _with_number(problem, found, value, _numbers_near(value, rng)[way]) or found
+        found = _with_number(problem, found, value, _numbers_near(problem, value, rng)[way]) or found
     return {} if found == dict(problem.shape) else found
 
 
@@ -242,7 +243,7 @@ def _accepted_near(problem: Problem) -> list[tuple[int, int]]:
     rng = random.Random(problem.source)
     usual, found, ways = cost(problem), dict(problem.shape), list[tuple[int, int]]()
     for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
-        for way, number in enumerate(_numbers_near(value, rng)):
+        for way, number in enumerate(_numbers_near(problem, value, rng)):
             changed = _with_number(problem, found, value, number)
             then = cost(problem.at(changed)) if changed else None
             if changed and usual is not None and then is not None and then != usual:
@@ -252,9 +253,10 @@ def _accepted_near(problem: Problem) -> list[tuple[int, int]]:
     return ways
 
 
-def _numbers_near(value: int, rng: random.Random) -> tuple[int, ...]:
-    odd = rng.randrange(value * 3 // 4, value) | 1
-    return (odd if odd < value else value - 1, odd - 2, value // 2, value * 3 // 4)
+def _numbers_near(problem: Problem, value: int, rng: random.Random) -> tuple[int, ...]:
+    below = value // 2 if problem.has_large_weights else value
+    odd = rng.randrange(below * 3 // 4, below) | 1
+    return (odd if odd < below else below - 1, odd - 2, value // 2, value * 3 // 4)
 
 
 def _with_number(problem: Problem, shape: Shape, value: int, number: int) -> dict[str, int]:

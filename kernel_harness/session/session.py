@@ -84,6 +84,7 @@ class Session(Closing):
                 planned()  # a wrong name is told before the device is prepared
             environment = self._prepare_device()
             self.cases = planned()
+        self.reference.at(self.cases[0]).draw_ahead()
         self.context = RunContext(
             self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation,
             reference=self.reference, observer=self.observer, fork_server=self.fork_server,

@@ -198,8 +198,7 @@ class Trial(ModelProcess):
     def check(self, *, ready_for_timing: bool = True) -> None:
         """Checks the candidate on every case until a case fails. Does nothing but note the time if its build failed.
 
-        If `ready_for_timing` is True, the model of a candidate that passed is built again for the sizes at which it
-        will be timed.
+        If `ready_for_timing` is True, a candidate that passed then has a model for the sizes at which it will be timed.
         Raises torch.OutOfMemoryError if the device has too little memory for the right answer and the candidate is not
         at fault (`_out_of_memory`), and UserError if the reference itself cannot run.
         """
@@ -210,7 +209,7 @@ class Trial(ModelProcess):
                 if not self.checks and not self.refused:
                     raise Fault(Status.UNSUPPORTED, _NO_CASE)
                 if ready_for_timing and not self.untimed:
-                    self.make(self.reference.problem)
+                    self.ready(self.reference.problem)
         except Fault as fault:
             self.fail(fault)
         except Refused as refusal:
@@ -227,6 +226,19 @@ class Trial(ModelProcess):
     def make(self, problem: Problem) -> bool:
         """Builds the model for the sizes of `problem` (`WorkerClient.make`)."""
         return self.running.make(problem)
+
+    def ready(self, problem: Problem) -> bool:
+        """Builds the model for the sizes of `problem`, unless that of the last check has these, and has suited them.
+
+        Returns what `make` returns.
+        """
+        if problem is self._made_for:
+            return True
+        self._made_for = None  # the constructor may refuse the sizes
+        if not self.make(problem):
+            return False
+        self._made_for = problem
+        return True
 
     def _try_all(self) -> None:
         """Tries all cases, at other sizes if the candidate refuses the timed ones. Raises Fault if a check fails.
@@ -306,13 +318,17 @@ class Trial(ModelProcess):
             return False
         if not case.optional:
             self.reference.require(case)
-        problem, made = self.reference.at(case), self._made_for
-        if problem is made:
-            return True
-        self._made_for = None  # the constructor may refuse the sizes
-        suits = self.make(problem)
-        self._made_for = problem
-        return suits
+        problem = self.reference.at(case)
+        if problem is not self._made_for and problem.has_large_weights:
+            self._draw_next(case)
+        return self.ready(problem)
+
+    def _draw_next(self, case: Case) -> None:
+        """Begins to draw the weights for the next case that has others than `case`, while the worker draws those."""
+        here = self.reference.at(case)
+        later = map(self.reference.at, self.cases[self.cases.index(case) :])
+        if problem := next((each for each in later if each is not here), None):
+            problem.draw_ahead()
 
     def _compared(self, case: Case, packed: Packed, answer: Answer) -> list[Check]:
         """Returns the check of the first answer in a case, and in a repeated case that of a second call."""

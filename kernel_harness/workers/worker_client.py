@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -185,27 +185,32 @@ class WorkerClient:
         """
         self._made, self.was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
-        state = tensors.checksums(problem.state()) if compared else {}
-        made = self._ask_for_model(problem, state, varied=compared, compiled=compiled)
-        return made.alike or not compared
+        names = problem.state_names if compared else ()
+        sums = self._ask_for_model(problem, varied=compared, compiled=compiled, names=names)
+        return (
+            not compared or tensors.checksums(problem.state()).items() <= dict(zip(names, sums, strict=False)).items()
+        )
 
     def differing_parameters(self, problem: Problem) -> tuple[str, ...]:
         """Builds the model again. Returns the names of the parameters of `problem` whose values its state dict lacks.
 
         The order of a parameter's values and the names in the model do not count. Raises Fault if the candidate fails.
         """
-        return self._ask_for_model(problem, tensors.value_sums(problem.state()), varied=False).differing
+        own = self._ask_for_model(problem, varied=False, values=True)
+        found = tensors.value_sums(problem.state()) if 0 < len(own) < messages.MOST_SUMS else {}
+        return tuple(name for name, number in found.items() if number not in own)
 
     def _ask_for_model(
-        self, problem: Problem, state: Mapping[str, int], *, varied: bool, compiled: str | None = None
-    ) -> messages.Made:
-        packed = pack([problem.constructor_arguments(self.file.name), dict(state)], device="cpu")
+        self, problem: Problem, *, varied: bool, compiled: str | None = None, names: Sequence[str] = (),
+        values: bool = False,
+    ) -> tuple[int | None, ...]:  # fmt: skip
+        packed = pack(problem.constructor_arguments(self.file.name), device="cpu")
         buffer = SharedBuffer(packed.size)
         try:
             input_memory.write(buffer.bytes, packed.leaves, packed.tensors)
-            request = messages.Make(_layout(packed), problem.weight_seed, varied, compiled)
+            request = messages.Make(_layout(packed), problem.weight_seed, varied, compiled, tuple(names), values)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
-            return self.ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
+            return self.ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s).sums
         finally:
             buffer.close()
 

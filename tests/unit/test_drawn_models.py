@@ -99,3 +99,18 @@ def test_models_that_take_too_much_memory_are_drawn_again(tmp_path, monkeypatch)
     with torch.no_grad():
         first.layer.weight.zero_()
     assert torch.equal(answer(given), right) and given.module.drawn == 3
+
+
+@pytest.mark.gpu
+def test_a_kept_model_goes_to_a_gpu_once_and_each_copy_is_its_own(tmp_path: Path) -> None:
+    given = problem(tmp_path)
+    right = given.model("cpu").layer.weight.cuda()
+    first = given.model("cuda")
+    before = torch.cuda.memory_allocated()
+    second = given.model("cuda")
+    with torch.no_grad():
+        first.layer.weight.zero_()
+    assert second.tied is second.layer.weight and torch.equal(second.layer.weight, right)
+    assert torch.equal(given.model("cuda").layer.weight, right)
+    given.drawn_models.leave_gpu()
+    assert torch.cuda.memory_allocated() <= before
