@@ -221,7 +221,7 @@ class Session(Closing):
                     if trial.fault is not None:
                         explain(run, trial)
                     else:
-                        trial.remarks = overflow.on_passed(trial)
+                        trial.remarks += overflow.on_passed(trial)
                         if run.settings.case is None and not trial.untimed:
                             run = self._known(run, events)
                             _wait(trial, waiting)

@@ -273,6 +273,7 @@ class Trial(ModelProcess):
         large = self._large() if self.checks and not self.untimed else []
         failure, seems_capped = file_sizes.check(self, problem, self.reference.at(large[-1]) if large else None)
         if failure:
+            self.failed_case = None  # the one that the candidate refuses
             raise Fault(Status.RUNTIME_ERROR, _FAILS_IN_FILE.format(shape_text(dict(problem.shape)), failure))
         if seems_capped:
             for case in large:
