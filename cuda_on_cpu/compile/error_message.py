@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from cuda_on_cpu.compile.compiler_log import CompileError, errors, plain_quotes, undefined_symbol
@@ -156,12 +157,17 @@ def _in_candidate_file(error: CompileError, log: str, file: CandidateFile, tip: 
     """Returns an error in a header, a flag or generated code as an error at the line of `file` that caused it.
 
     `file` is the candidate's file. That line is the one that `tip.about` matches, or, without this pattern, the first
-    one that `log` mentions. Returns the error unchanged if it is already in `file`, or if no such line is found.
+    one with the macro that the error is about, or the first one that `log` mentions. Returns the error unchanged if it
+    is already in `file`, or if no such line is found.
     """
     if error.file == file.name:
         return error
     if tip and tip.about:
         return _about(error, file, tip.about)
+    # g++ places a name that a macro of the flags has replaced where its precompiled header ends.
+    macro = re.match(r"\s*\S+: note: in definition of macro '(\w+)'", _after(log, error))
+    if macro and file.find(used := rf"(?m)^(?!\s*(?:#|//|\*)).*?\b{macro[1]}\b") is not None:
+        return _about(replace(error, text=f"{error.text} (the flags define the macro {macro[1]})"), file, used)
     name = re.escape(file.name)
     blamed = re.search(rf"{name}:(\d+)|at line (\d+) of \"?{name}|line (\d+)\s+of \"?{name}", log)
     if not blamed:

@@ -12,7 +12,7 @@ from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, ctype
 _DECIMAL = r"-?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)"  # a number with a point or an exponent
 _PIECE = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}"
-    rf"|{_DECIMAL}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"
+    rf"|{_DECIMAL}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\](?:\.[bh]\d)?|%\d+(?:\.[bh]\d)?"
     r"|%=|%[a-z_][\w.]*|[.A-Za-z_$][\w$]*(?:(?:\.|::)\w+)*|[@!{}\[\],;+|:-])",
     re.DOTALL,
 )
@@ -20,6 +20,7 @@ _SPECIAL = re.compile(
     r"(?:tid|ntid|ctaid|nctaid|cluster_n?ctaid|n?clusterid)\.[xyz]|cluster_n?ctarank|laneid|n?warpid|n?smid|gridid"
     r"|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|lanemask_(?:eq|lt|le|ge|gt)|(?:dynamic|total)_smem_size"
 )
+_PART = re.compile(r"(?P<register>[\w$%\[\]]+)\.(?P<part>b[0-3]|h[01])")  # of a register, as in %1.b0
 _SIZED = frozenset("hrlfd")  # constraints of registers, each of one type or size
 _MEANINGS = {**ptx_instructions.MEANINGS, **ptx_hopper.MEANINGS, **ptx_scalar.MEANINGS}
 
@@ -50,11 +51,12 @@ def translation(tokens: Sequence[Token]) -> str:
             if constraint in _SIZED and ptx.strip():  # without instructions it may be a barrier of the host's compiler
                 # Without a comma outside of brackets: the statement may be the argument of a macro.
                 checks.append(f"{NAMESPACE}::check_operand<'{constraint}'>({own});")
-            names[f"%{len(parameters)}"] = own
+            known = f"{NAMESPACE}::constant<({expression})>" if constraint == "n" else ""
+            names[f"%{len(parameters)}"] = known or own
             if name:
-                names[f"%[{name}]"] = own
+                names[f"%[{name}]"] = known or own
             parameters.append(f"{'auto&' if output else 'auto'} {own}")
-            operands.append(f"{NAMESPACE}::constant<({expression})>" if constraint == "n" else f"({expression})")
+            operands.append(known or f"({expression})")
     body = " ".join([*checks, *_Statements(ptx, names).translated()])
     # Operands are arguments, because a lambda cannot capture a member of an anonymous union.
     return f"[&]({', '.join(parameters)}) __attribute__((always_inline)) {{ {body} }}({', '.join(operands)})"
@@ -170,6 +172,9 @@ class _Statements:
     def _value(self, piece: str) -> str:
         if piece in self._names:
             return self._names[piece]
+        if part := _PART.fullmatch(piece):
+            bits = 8 if part["part"].startswith("b") else 16
+            return f"{NAMESPACE}::part({self._value(part['register'])}, {bits}u, {bits * int(part['part'][1])}u)"
         if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?", piece):
             return f"{piece.rstrip('uU')}{'' if piece.startswith('-') else 'u'}"
         if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", piece):

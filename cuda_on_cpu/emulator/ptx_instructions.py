@@ -367,7 +367,7 @@ def _async_copy(it: Instruction) -> str:
     if parts == ["commit_group"]:
         return f"{NAMESPACE}::async_commit();"
     if parts == ["wait_group"]:
-        return f"{NAMESPACE}::async_wait({it.read(0, 'u32')});"
+        return f"{NAMESPACE}::async_wait({NAMESPACE}::constant<{_text(it.operands[0])}>);"
     if parts == ["wait_all"]:
         return f"{NAMESPACE}::async_commit(); {NAMESPACE}::async_wait(0);"
     spaces = (["shared", "global"], ["shared::cta", "global"])
@@ -377,7 +377,9 @@ def _async_copy(it: Instruction) -> str:
         return f"::emulator::async_arrive({it.operands[0]}.at, {counts});"
     if it.parts[1] != "async" or parts not in spaces or len(it.operands) > 4:
         raise KeyError("cp")
-    return f"{NAMESPACE}::copy({', '.join(_text(operand) for operand in it.operands)});"
+    to, start, size, *source = map(_text, it.operands)
+    only([it.parts[2]], {"ca", "cg"})
+    return f"{NAMESPACE}::copy_{it.parts[2]}<{size}>({', '.join((to, start, *source))});"
 
 
 def _ldmatrix(it: Instruction) -> str:

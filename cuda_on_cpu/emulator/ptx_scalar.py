@@ -17,6 +17,8 @@ _KINDS = {"finite": "std::isfinite({0})", "infinite": "std::isinf({0})", "number
           "notanumber": "std::isnan({0})", "subnormal": "(std::fpclassify({0}) == FP_SUBNORMAL)",
           "normal": "(std::isfinite({0}) && std::fpclassify({0}) != FP_SUBNORMAL)"}  # fmt: skip
 _NUMBERS = {f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)} | {"f32", "f64"}
+_VIDEO = {"vadd": "({} + {})", "vsub": "({} - {})", "vabsdiff": "std::abs({} - {})", "vmin": "std::min({}, {})",
+          "vmax": "std::max({}, {})"}  # fmt: skip
 _POLICY = re.compile(r"fractional|range|cvt|global|L2|L2::evict_(?:last|normal|first|unchanged)")
 
 
@@ -107,6 +109,31 @@ def _policy(it: Instruction) -> str:
     return it.write("std::uint64_t{0}")
 
 
+def _video(it: Instruction) -> str:
+    """Returns C++ for a scalar video instruction: of two parts of registers, with a second operation or a merge.
+
+    https://docs.nvidia.com/cuda/parallel-thread-execution/#scalar-video-instructions
+    """
+    types, rest = it.parts[1:4], list(it.parts[4:])
+    for each in types:
+        only([each], {"u32", "s32"})
+    signed = ["true" if each == "s32" else "false" for each in types]
+    to, *sources = (
+        str(each) if f"{NAMESPACE}::part(" in each else f"{NAMESPACE}::part({each})" for each in it.operands[:3]
+    )
+    left, right = (f"{NAMESPACE}::read_part({each}, {sign})" for each, sign in zip(sources, signed[1:], strict=True))
+    value = _VIDEO[it.parts[0]].format(left, right)
+    if rest[:1] == ["sat"]:
+        value = f"{NAMESPACE}::saturated({to}, {signed[0]}, {value})"
+        del rest[0]
+    if rest:  # the result is a whole register
+        (second,) = rest
+        third = f"{NAMESPACE}::read_part({NAMESPACE}::part({it.operands[3]}), {signed[0]})"
+        value = _VIDEO[{"add": "vadd", "min": "vmin", "max": "vmax"}[second]].format(value, third)
+    merged = it.operands[3] if len(it.operands) == 4 and not rest else "0u"
+    return f"{NAMESPACE}::merge({to}, {value}, {merged});"
+
+
 def _hint(it: Instruction) -> str:
     only(it.parts[1:], {"global", "L2", "L2::evict_normal"})
     return ""
@@ -121,5 +148,5 @@ MEANINGS: dict[str, Callable[[Instruction], str]] = {
     "shf": _funnel_shift, "bmsk": _mask, "szext": _extend, "fns": _find_bit, "cnot": _is_zero, "sad": _differences,
     "slct": _select_by_sign, "copysign": _copy_sign, "testp": _test_number, "isspacep": _is_in_space,
     "min": _extreme, "max": _extreme, "createpolicy": _policy, "discard": _hint, "applypriority": _hint,
-    "pmevent": _event,
+    "pmevent": _event, **dict.fromkeys(_VIDEO, _video),
 }  # fmt: skip

@@ -47,9 +47,10 @@ def install(library: Path) -> None:
     torch.ops.load_library(str(library))
     _runtime = ctypes.CDLL(str(library))
     _runtime.emulator_failure.restype = _runtime.emulator_lack.restype = ctypes.c_char_p
-    _runtime.emulator_launches.restype = ctypes.c_uint64
+    _runtime.emulator_refused_launch.restype = ctypes.c_char_p
+    _runtime.emulator_launches.restype = _runtime.emulator_launched_threads.restype = ctypes.c_uint64
     _runtime.emulator_profile_end.restype = ctypes.c_char_p
-    _runtime.emulator_skip_kernels.argtypes = [ctypes.c_bool]
+    _runtime.emulator_skip_kernels.argtypes = _runtime.emulator_refused_launch.argtypes = [ctypes.c_bool]
     _runtime.emulator_install()
     cuda_operators.register()
     torch_graphs.install(_runtime, current_stream)
@@ -114,6 +115,42 @@ def skip_kernels(skip: bool) -> None:
     """
     assert _runtime is not None
     _runtime.emulator_skip_kernels(skip)
+
+
+def launched_threads() -> int:
+    """Returns the number of threads of all launches so far in this process that were not refused."""
+    assert _runtime is not None
+    return int(_runtime.emulator_launched_threads())
+
+
+def thin_grids() -> None:
+    """Lets later launches in this process run a 64th of their blocks in x, rounded up, as if they had asked for these.
+
+    A kernel whose loop covers what its grid does not cover still gives the right answer.
+    """
+    assert _runtime is not None
+    _runtime.emulator_thin_grids()
+
+
+def begin_dry_run() -> None:
+    """Makes this process run the code of the host alone from now on: for launches and shapes at sizes of any memory.
+
+    Later allocations of device memory have addresses, but no bytes. Launches are checked against the device's limits,
+    and run nothing. torch's operators run on the device `meta`. Code that needs a value from the device's memory ends
+    the process, or it dies by an access to that memory. It cannot be undone.
+    """
+    assert _runtime is not None
+    _runtime.emulator_begin_dry_run()
+
+
+def refused_launch(*, raised: bool) -> str:
+    """Returns the message of the last launch that the device refused; an empty text if there is none.
+
+    If not `raised`, returns an empty text also if the candidate has taken the error (`cudaGetLastError`).
+    """
+    assert _runtime is not None
+    text: bytes = _runtime.emulator_refused_launch(raised)
+    return text.decode()
 
 
 def profile_begin() -> None:

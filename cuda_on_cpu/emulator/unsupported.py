@@ -72,6 +72,8 @@ _ASSERTION = re.compile(
     r"emulator_unsupported: (?P<construct>[^\n]*)",
     re.MULTILINE,
 )
+# The headers have static assertions with these texts of nvcc and ptxas for what these refuse.
+_REFUSED = re.compile(r"error: static assertion failed: (?:asm operand|Argument \d)")
 _ANY_ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):\d+(?::\d+)?: (?:fatal )?error: ", re.MULTILINE)
 _TORCH_CUDA_HEADER = re.compile(r"/torch/include/(?P<name>(?:ATen/(?:\w+/)*cuda|c10/cuda)/[\w/.]+)$")
 _INCLUDED_FROM = re.compile(r"^(?:In file included| +) from (?P<place>[^\s:][^:\n]*:\d+)[:,]", re.MULTILINE)
@@ -171,8 +173,11 @@ def all_in_log(log: str) -> list[tuple[str, str]]:
 
     `log` is the output of a compiler. The function looks for errors about an unknown name, a missing header, an unknown
     member or unknown arguments of CUDA's C++ libraries, or a construct that a header marks. Returns an empty list if
-    the first such error is a mistake of the author: a name or a header that CUDA does not have either.
+    the first such error is a mistake of the author: a name or a header that CUDA does not have either. Also returns an
+    empty list if nvcc refuses an operand of inline PTX: another error may be a consequence of that one.
     """
+    if _REFUSED.search(log):
+        return []
     matches = sorted((match for pattern in _PATTERNS for match in pattern.finditer(log)), key=re.Match.start)
     found = [_construct(match, log) for match in matches]
     return [each for each in found if each] if found and found[0] else []

@@ -115,6 +115,15 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
     return [case_at(shape, OWN, seed, optional=True) for shape in sizing.stretched(problem)]
 
 
+def large(problem: Problem, seed: int) -> list[Case]:
+    """Returns cases for a kernel whose grid may be too small for the sizes in the problem's file, in ascending size.
+
+    They have up to 2^27 elements. They are not in `plan`, because a CPU needs seconds and gigabytes for them.
+    """
+    shapes = sizing.largest(problem) if sizing.in_file(problem) else []
+    return [case_at(shape, OWN, seed, optional=True) for shape in shapes]
+
+
 def _drawn(problem: Problem, seed: int) -> list[Case]:
     """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
 

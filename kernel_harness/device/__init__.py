@@ -13,6 +13,7 @@ from kernel_harness.device.protocol import (
     JudgeDevice,
     Placed,
     Profiles,
+    RunsDry,
     Sanitizes,
     SharedMemory,
     SkipsKernels,
@@ -25,7 +26,7 @@ from kernel_harness.ipc.messages import Clocked, Steady
 
 __all__ = [
     "MOST_USED", "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles",
-    "Sanitizes", "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn",
+    "RunsDry", "Sanitizes", "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn",
     "WorkerDevice", "named",
 ]  # fmt: skip
 

@@ -129,6 +129,23 @@ class Emulated(Device):
         torch_cuda.skip_kernels(skip)
         triton_interpreter.skip_kernels(skip)
 
+    def begin_dry_run(self) -> None:
+        """Lets this process run the code of the host alone from now on, with device memory that holds no bytes."""
+        torch_cuda.begin_dry_run()
+        triton_interpreter.skip_kernels(True)
+
+    def thin_grids(self) -> None:
+        """Lets later launches of this process run a 64th of their blocks in x (`torch_cuda.thin_grids`)."""
+        torch_cuda.thin_grids()
+
+    def launched_threads(self) -> int:
+        """Returns the number of threads of all launches so far in this process that were not refused."""
+        return torch_cuda.launched_threads()
+
+    def refused_launch(self, *, raised: bool) -> str:
+        """Returns the message of the last launch that was refused, or an empty text (`torch_cuda.refused_launch`)."""
+        return torch_cuda.refused_launch(raised=raised)
+
     def synchronize(self) -> None:
         """Raises RuntimeError if a kernel of this process has failed."""
         torch_cuda.synchronize()

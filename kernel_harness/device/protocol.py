@@ -317,6 +317,30 @@ class SkipsKernels(Protocol):
 
 
 @runtime_checkable
+class RunsDry(Protocol):
+    """A device that can run a candidate's host code alone, at sizes for which there is neither memory nor time here."""
+
+    def begin_dry_run(self) -> None:
+        """Lets this process run the code of the host alone from now on. Device memory then holds no bytes.
+
+        Launches are checked against the device's limits and run nothing. Code that needs a value from device memory
+        ends the process.
+        """
+
+    def thin_grids(self) -> None:
+        """Lets later launches of this process run a 64th of their blocks in x, as if they had asked for these alone."""
+
+    def launched_threads(self) -> int:
+        """Returns the number of threads of all launches so far in this process that were not refused."""
+
+    def refused_launch(self, *, raised: bool) -> str:
+        """Returns the message of the last launch that the device refused; an empty text if there is none.
+
+        If not `raised`, returns an empty text also if the candidate has taken the error of that launch.
+        """
+
+
+@runtime_checkable
 class Profiles(Protocol):
     """A device that counts the memory accesses and barriers of kernels, for the command `profile`."""
 

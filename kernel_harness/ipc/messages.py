@@ -228,6 +228,34 @@ class SkipKernels(Message):
 
 
 @dataclass(frozen=True)
+class DryRun(Message):
+    """A request to a worker of the emulated device: run the host code of one call. The reply is DryRunEnded.
+
+    `inputs` describes the inputs, for which no memory is shared, because no value is needed. `seed` is as in Prepare.
+    Only Make and DryRun may follow. The worker ends without a reply if the host code needs a value from device memory.
+    """
+
+    inputs: InputLayout
+    seed: int
+
+
+@dataclass(frozen=True)
+class DryRunEnded(Message):
+    """The reply to DryRun: the message of a launch that was refused, or an empty text, and the threads of all others.
+
+    An exception that follows a refused launch is replaced by this reply. Any other exception is reported as Failure.
+    """
+
+    refused: Annotated[str, Cut(1000)]
+    threads: Annotated[int | None, Plausible(0, 1 << 60)]
+
+
+@dataclass(frozen=True)
+class ThinGrids(Message):
+    """A request to a worker of the emulated device: run a 64th of the blocks of later launches. The reply is Done."""
+
+
+@dataclass(frozen=True)
 class BeginProfile(Message):
     """A request to a worker: start to record what each kernel launch does (EndProfile). The reply is Done."""
 

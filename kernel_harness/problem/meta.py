@@ -48,22 +48,19 @@ class Cost:
     samples: int | None = None
     weight_bytes: int = 0
 
-    @property
-    def share(self) -> float:
-        """Returns the largest share of MOST_FLOPS, MOST_BYTES and MOST_OPERATORS: more than 1 is too much for a CPU."""
-        return max(self.flops / MOST_FLOPS, self.bytes / MOST_BYTES, self.operators / MOST_OPERATORS)
+    def share(self, most_bytes: int = MOST_BYTES) -> float:
+        """Returns the largest share of MOST_FLOPS, `most_bytes` and MOST_OPERATORS: above 1, a call costs too much."""
+        return max(self.flops / MOST_FLOPS, self.bytes / most_bytes, self.operators / MOST_OPERATORS)
 
 
 def cost(problem: Problem) -> Cost | None:
     """Returns the cost of one call of the reference; None if the reference cannot run on `meta`, or at this size."""
     work, cut = _Work(), False
     try:
-        model = model_on_meta(problem)
-        with on_meta():
-            inputs = problem.inputs(0)
-            work.add(inputs)
-            with work:
-                problem.forward(model, inputs)
+        model, given = model_on_meta(problem), inputs(problem)
+        work.add(given)
+        with on_meta(), work:
+            problem.forward(model, given)
     except _Enough:
         cut = True
     except Exception:
@@ -99,6 +96,12 @@ def on_meta() -> Iterator[None]:
         yield
 
 
+def inputs(problem: Problem) -> Any:
+    """Returns the inputs of one call without values, on the device `meta`. Raises what get_inputs() raises there."""
+    with on_meta():
+        return problem.inputs(0)
+
+
 def model_on_meta(problem: Problem) -> Any:
     """Returns a new reference model on the device `meta`, which draws no weights if the constructor runs there."""
     try:
@@ -115,8 +118,7 @@ def count_empty_tensors(problem: Problem) -> int:
     inputs are made on the CPU. Raises ProblemError if get_inputs() raises an exception on the CPU too.
     """
     try:
-        with on_meta():
-            inputs = problem.inputs(0)
+        given = inputs(problem)
     except Exception:
         return _empty(problem.inputs(0))
     outputs = None
@@ -124,8 +126,8 @@ def count_empty_tensors(problem: Problem) -> int:
         warnings.simplefilter("ignore")  # torch warns of a layer without elements, which the caller reports
         model = model_on_meta(problem)
         with on_meta(), _Work():
-            outputs = problem.forward(model, inputs)
-    return _empty(inputs) + _empty(outputs)
+            outputs = problem.forward(model, given)
+    return _empty(given) + _empty(outputs)
 
 
 def _empty(values: Any) -> int:

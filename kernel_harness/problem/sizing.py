@@ -25,11 +25,16 @@ _LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_ELEMENT = 16, 8, 4, 64
 # size. The deviation of a few numbers is noise: after a hundred layers over 5 numbers each, float32 and float64 had
 # nothing in common, and the usual formula E[x^2] - E[x]^2 over 2 numbers in place of 32 was off by 4e-4.
 _LEAST_SAMPLES = 32
-# Limits of `stretched`: the number of shapes, the least ratio of a constant in the file to the same constant in a
+# Limits of `stretched`: the number of shapes, the least ratio of a constant in a shape to the same constant in the
 # smaller problem that is worth a shape, and the cost of a shape. A long dimension alone has many bytes, and little work
 # for each: with a limit of 2 * MOST_BYTES, 18 of KernelBench's 100 simple operators were not tried at a file's value.
+# The first shape may keep so many bytes that an elementwise operator has over 2^20 elements: a grid of 1024 blocks of
+# 1024 threads does not reach them, and the loop over the rest is where kernels fail.
 _MOST_STRETCHED, _LEAST_STRETCH = 3, 4
-_MOST_STRETCHED_FLOPS, _MOST_STRETCHED_BYTES = 2 * MOST_FLOPS, 8 * MOST_BYTES
+_MOST_STRETCHED_FLOPS, _MOST_STRETCHED_BYTES = 2 * MOST_FLOPS, 9 * MOST_BYTES
+_LARGEST_BYTES = 4 * MOST_BYTES
+# The limits of `largest`, whose shapes few candidates need.
+_CAPPED_BYTES = (2**28, 2**30)
 _MOST_STRETCHED_OPERATORS, _MOST_STRETCHED_WEIGHTS = 2**8, 2**26
 # A constant is a size if half of it saves at least this share of the work.
 _LEAST_SAVED = 0.02
@@ -77,10 +82,36 @@ def aligned(problem: Problem) -> Shape | None:
     return {} if shape == dict(problem.shape) else shape
 
 
+def in_file(problem: Problem) -> Problem | None:
+    """Returns the problem at the sizes in its file, if `problem` has other sizes that were chosen for a CPU, else None.
+
+    Also returns None if the model is too large to be built there (`_is_large`), or cannot run on torch's device `meta`.
+    """
+    file = problem.in_file
+    if not problem.emulated or file.shape == problem.shape or file.on(emulated=True).shape != problem.shape:
+        return None
+    return None if known(file, "large", lambda: _is_large(cost(file))) else file
+
+
+def largest(problem: Problem) -> list[Shape]:
+    """Returns the sizes in the file, reduced until a call has at most so many bytes as each number of _CAPPED_BYTES.
+
+    With them, an elementwise operator has over 65,535 blocks of 256 elements, and of 1024. `problem` has smaller sizes.
+    Leaves out sizes with which a call costs too much for other reasons.
+    """
+
+    def found(most_bytes: int) -> Shape | None:
+        shape, work = _reduced(problem.in_file, most_bytes=most_bytes)
+        return shape if work is not None and work.share(most_bytes) <= 1 else None
+
+    shapes: list[Shape] = known(problem, "largest", lambda: [s for s in map(found, _CAPPED_BYTES) if s])
+    return shapes
+
+
 def _aligned(file: Problem) -> dict[str, int]:
     shape, work = _reduced(file, numbers=partial(_halves, dict(file.shape)))
     is_whole = all(file.shape[name] % value == 0 for name, value in shape.items() if value)
-    return shape if is_whole and work is not None and work.share <= 1 else {}
+    return shape if is_whole and work is not None and work.share() <= 1 else {}
 
 
 def _halves(own: Shape, names: tuple[str, ...], shape: Shape) -> list[int]:
@@ -95,16 +126,16 @@ def _halves(own: Shape, names: tuple[str, ...], shape: Shape) -> list[int]:
 
 
 def _reduced(
-    problem: Problem, fixed: Collection[str] = (), numbers: Numbers = _smaller
+    problem: Problem, fixed: Collection[str] = (), numbers: Numbers = _smaller, most_bytes: int = MOST_BYTES
 ) -> tuple[dict[str, int], Cost | None]:
     """Returns the shape reduced as by `fitted`, except the constants named `fixed`, and its cost (None: see `cost`).
 
-    `numbers` returns the smaller numbers to try for equal constants of a shape.
+    `numbers` returns the smaller numbers to try for equal constants of a shape. `most_bytes` limits a call's bytes.
     """
     now = cost(problem)
     kept: set[tuple[str, ...]] = set()  # constants that the model does not accept smaller
     shape = dict(problem.shape)
-    while now is not None and now.share > 1:
+    while now is not None and now.share(most_bytes) > 1:
         steps = (
             step for step in _steps(shape, numbers) if tuple(step[0]) not in kept and step[0].keys().isdisjoint(fixed)
         )
@@ -125,17 +156,17 @@ def _reduced(
 
 
 def stretched(problem: Problem) -> list[Shape]:
-    """Returns shapes that each set one constant, which is smaller in `problem` than in the file, to its file's value.
+    """Returns shapes that each set one constant, which is smaller in `problem` than in the file, to a larger value.
 
     The checks at these shapes find kernels that are right for small sizes only. Such a kernel may use one thread for
     each column, although a block has at most 1024 threads. Or it may use one block for each image, although some
     dimensions of a grid have at most 65535 blocks.
+    The value is that in the file, or its half, its quarter and so on, if a call costs too much at the larger ones.
     Equal constants that change together (`_groups`) count as one. The other constants begin at their values in
-    `problem`, and become smaller until the cost of a call is within the limits of `fitted`. The constants with the
-    largest ratio of the file's value to the value in `problem` come first. At most _MOST_STRETCHED shapes are returned,
-    and none for a ratio below _LEAST_STRETCH. A shape is left out if a call at it still costs too much. Returns an
-    empty list for a large network, whose model would have to run on the device `meta` too often, and for a model that
-    cannot run there.
+    `problem`, and become smaller until the cost of a call is within the limits of `fitted`, in the first shape with
+    _LARGEST_BYTES. The constants with the largest ratio of the file's value to the value in `problem` come first. At
+    most _MOST_STRETCHED shapes are returned, and none for a ratio below _LEAST_STRETCH. Returns an empty list for a
+    large network, whose model would have to run on the device `meta` too often, and for a model that cannot run there.
     """
     return known(problem, "stretched", lambda: _stretched(problem))
 
@@ -151,17 +182,29 @@ def _stretched(problem: Problem) -> list[Shape]:
     for names in smaller:
         if len(found) == _MOST_STRETCHED or not taken.isdisjoint(names):
             continue
-        with_own = problem.at({**problem.shape, **{name: own[name] for name in names}})
-        shape, then = _reduced(with_own, names)
-        if then is not None and _is_stretchable(then) and _has_enough_norm_samples(usual, then):
-            found.append(shape)
-            taken.update(names)
+        value, most_bytes = own[names[0]], MOST_BYTES if found else _LARGEST_BYTES
+        while value >= _LEAST_STRETCH * problem.shape[names[0]]:
+            larger = problem.at({**problem.shape, **dict.fromkeys(names, value)})
+            shape, then = _reduced(larger, names, most_bytes=most_bytes)
+            if then is None:  # the model does not accept these constants alone
+                break
+            if _is_stretchable(then) and _has_enough_norm_samples(usual, then):
+                found.append(shape)
+                taken.update(names)
+                break
+            value //= 2
     return found
 
 
+def _is_large(work: Cost | None) -> bool:
+    """Returns whether a model with this cost of a call takes long to build or to call; True for an unknown cost."""
+    if work is None:
+        return True
+    return work.operators > _MOST_STRETCHED_OPERATORS or work.weight_bytes > _MOST_STRETCHED_WEIGHTS
+
+
 def _is_stretchable(work: Cost) -> bool:
-    few = work.operators <= _MOST_STRETCHED_OPERATORS and work.weight_bytes <= _MOST_STRETCHED_WEIGHTS
-    return few and work.flops <= _MOST_STRETCHED_FLOPS and work.bytes <= _MOST_STRETCHED_BYTES
+    return not _is_large(work) and work.flops <= _MOST_STRETCHED_FLOPS and work.bytes <= _MOST_STRETCHED_BYTES
 
 
 def _steps(shape: Shape, numbers: Numbers) -> Iterator[list[dict[str, int]]]:

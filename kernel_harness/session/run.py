@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from kernel_harness.checking.cases import Reference
-from kernel_harness.checking.plan import Case, plan
+from kernel_harness.checking.plan import Case, large, plan
 from kernel_harness.core.status import Status
 from kernel_harness.problem import sizing
 from kernel_harness.problem.candidate import Candidate
@@ -62,7 +62,10 @@ class RunContext(RunFacts):
     def trial(self, candidate: Candidate) -> Trial:
         """Returns a new trial of a candidate. Nothing has been started."""
         tell = partial(self.observer.stage, candidate.name)
-        return Trial(candidate, self.new_client, self.reference, self.cases, tell, resized=lambda: self.resized)
+        return Trial(
+            candidate, self.new_client, self.reference, self.cases, tell,
+            resized=lambda: self.resized, large=lambda: large(self.problem, self.settings.seed),
+        )  # fmt: skip
 
     @cached_property
     def resized(self) -> tuple[Reference, Sequence[Case]] | None:

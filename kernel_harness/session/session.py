@@ -16,6 +16,7 @@ import torch
 from kernel_harness.checking import lower_bound
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
+from kernel_harness.checking.plan import large
 from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
@@ -92,7 +93,10 @@ class Session(Closing):
         return self
 
     def _plan(self) -> list[Case]:
-        return _chosen(plan(self.problem, self.settings.seed, quick=self.settings.quick), self.settings.case)
+        cases = plan(self.problem, self.settings.seed, quick=self.settings.quick)
+        if self.settings.case is None:
+            return cases
+        return _chosen([*cases, *large(self.problem, self.settings.seed)], self.settings.case)
 
     @phase("device")
     def _prepare_device(self) -> dict[str, Any]:
@@ -218,7 +222,7 @@ class Session(Closing):
                     if trial.fault is not None:
                         explain(run, trial)
                     else:
-                        trial.remarks = overflow.on_passed(trial)
+                        trial.remarks += overflow.on_passed(trial)
                         if run.settings.case is None and not trial.untimed:
                             run = self._known(run, events)
                             _wait(trial, waiting)
@@ -316,9 +320,7 @@ class _DeviceTurn:
         self._run.observer.stage("", "waiting: another run is using the device")
 
 
-def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:
-    if wanted is None:
-        return cases
+def _chosen(cases: list[Case], wanted: str) -> list[Case]:
     chosen = [case for case in cases if case.name == wanted]
     if not chosen:
         names = [case.name for case in cases]

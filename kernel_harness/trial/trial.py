@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+import psutil
 import torch
 
 from cuda_on_cpu.core.tell import Tell, silent
@@ -21,13 +22,15 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.verify import Check, same
 from kernel_harness.core.phases import phase
-from kernel_harness.core.remark import Remark
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, moved
+from kernel_harness.problem import sizing
 from kernel_harness.problem.candidate import Candidate, file_name
-from kernel_harness.problem.problem import Problem
+from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.timing.measurements import Measurements
+from kernel_harness.trial import file_sizes
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
 from kernel_harness.workers.worker_client import Answer, WorkerClient
@@ -41,6 +44,13 @@ _NOT_TIMED = "it refuses the sizes that were chosen for a CPU"
 _REFUSES_ALL = (
     "The kernel refuses the sizes that a CPU can check. Judge it on a GPU, at the sizes in the problem's file. The "
     "refusal: {}"
+)
+_FAILS_IN_FILE = "At the sizes in the problem's file ({}), which were not run, the kernel fails on a GPU: {}"
+_LARGE_CASE_BYTES = 1 << 33  # of the host's memory, for the candidate and for the right answer in two precisions
+_CAPPED = (
+    "at the sizes in the problem's file, the grid is smaller for the work than in the checks, and with a 64th of its "
+    "blocks the kernel is wrong. Check that each thread loops over the work beyond the grid, or that the host code "
+    "gives each block its share."
 )
 _RAISES = re.compile(r"\b(raise|throw|assert|TORCH_CHECK\w*|AT_ASSERT\w*|AT_ERROR)\b")
 _NO_CASE = "No case could be checked: none suits both the reference and the candidate. Choose another --case."
@@ -73,7 +83,8 @@ class Trial(ModelProcess):
 
     `start`: starts a worker process without a model. `tell`: gets a text for each step. `entered`: gets the trial
     whenever it has entered another state. `resized`: returns the reference and the cases at other sizes, for a
-    candidate that refuses the timed sizes; None if there are no others.
+    candidate that refuses the timed sizes; None if there are no others. `large`: returns cases that decide whether a
+    grid is too small for the sizes in the problem's file.
 
     `building` is done when the build has ended. `is_discarded`: `discard` was called.
     The candidate has passed so far if `fault` is None. `checks` has the verdict on each case that gave an output, and
@@ -94,10 +105,12 @@ class Trial(ModelProcess):
         self, candidate: Candidate, start: Callable[[], WorkerClient], reference: Reference, cases: Sequence[Case],
         tell: Tell = silent, entered: Callable[[Trial], None] = lambda trial: None,
         resized: Callable[[], tuple[Reference, Sequence[Case]] | None] = lambda: None,
+        large: Callable[[], Sequence[Case]] = tuple,
     ) -> None:  # fmt: skip
         super().__init__(ModelSource(file_name(candidate), candidate.source, "ModelNew"), start, reference)
+        self._own = reference.problem
         self.candidate, self.reference, self.cases = candidate, reference, cases
-        self.tell, self.entered, self._resized = tell, entered, resized
+        self.tell, self.entered, self._resized, self._large = tell, entered, resized, large
         self.state = State.QUEUED
         self.building: Future[None] = Future()
         self.is_discarded = False
@@ -188,8 +201,7 @@ class Trial(ModelProcess):
         happens there, for example for lack of memory beside other candidates, is not part of the verdict.
         """
         try:
-            with closing(self._started()) as client:
-                self._load(client)
+            with closing(self.further()) as client:
                 client.make(self.reference.problem)
         except Exception as error:  # a fault, or a problem that cannot be used: the checks find it again
             _LOG.info("%s: the constructor failed ahead: %s: %s", self.name, type(error).__name__, error)
@@ -208,6 +220,8 @@ class Trial(ModelProcess):
                 self._try_all()
                 if not self.checks and not self.refused:
                     raise Fault(Status.UNSUPPORTED, _NO_CASE)
+                if ready_for_timing and self.launches:
+                    self._check_file_sizes()
                 if ready_for_timing and not self.untimed:
                     self.ready(self.reference.problem)
         except Fault as fault:
@@ -252,10 +266,44 @@ class Trial(ModelProcess):
             if others is None:
                 raise
             if not self._suits(*others):
-                if self._checks_sizes(str(refusal)):
+                if self.refuses_by_a_statement(str(refusal)):
+                    self._check_file_sizes()
                     raise Fault(Status.UNSUPPORTED, _REFUSES_ALL.format(refusal), refusal.log) from None
                 raise
             self.untimed = _NOT_TIMED
+
+    @phase("dry run")
+    def _check_file_sizes(self) -> None:
+        """Checks what can be told of the sizes in the problem's file, if those of the cases were chosen for a CPU.
+
+        Raises Fault if a launch exceeds a limit of the device there, if a statement of the candidate's file refuses
+        these sizes, or if the kernel is wrong in large cases, which are tried if its grid seems to be too small there.
+        """
+        problem = sizing.in_file(self._own)
+        if problem is None:
+            return
+        large = self._large() if self.checks and not self.untimed else []
+        failure, seems_capped = file_sizes.check(self, problem, self.reference.at(large[-1]) if large else None)
+        if failure:
+            self.failed_case = None  # the one that the candidate refuses
+            raise Fault(Status.RUNTIME_ERROR, _FAILS_IN_FILE.format(shape_text(dict(problem.shape)), failure))
+        if seems_capped:
+            for case in large:
+                if psutil.virtual_memory().available > _LARGE_CASE_BYTES:
+                    self.cases, self.failed_case = [*self.cases, case], case
+                    self._try(case)
+            self.failed_case = None
+            self.remarks.append(Remark(RemarkKind.CHECKS, _CAPPED))
+
+    def further(self) -> WorkerClient:
+        """Starts a further worker process of the candidate. Raises Fault if its file cannot be loaded there."""
+        client = self._started()
+        try:
+            self._load(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def _suits(self, reference: Reference, cases: Sequence[Case]) -> bool:
         """Tries cases at other sizes. Returns False, and restores the timed sizes, if the candidate refuses these, too.
@@ -277,7 +325,7 @@ class Trial(ModelProcess):
         self.reference, self.cases = reference, cases
         self._right = self.running.right = reference
 
-    def _checks_sizes(self, refusal: str) -> bool:
+    def refuses_by_a_statement(self, refusal: str) -> bool:
         """Returns whether a refusal comes from a statement of the candidate's file that raises an exception."""
         place = re.match(rf"{re.escape(self.source.file)}:(\d+): ", refusal)
         lines = self.candidate.source.split("\n")[max(0, int(place[1]) - 3) : int(place[1])] if place else []

@@ -92,8 +92,12 @@ class Outputs:
         self._tensors, self._waiting = [], False
 
     def clear(self) -> None:
-        """Drops the tensors of the last call, and forgets all regions, so that torch can return their memory."""
-        self.drop()
+        """Drops the tensors of the last call, and forgets all regions, so that torch can return their memory.
+
+        Tensors that `copy_rest` has still to copy are kept: the judge replaces the memory for outputs to make room.
+        """
+        if not self._waiting:
+            self.drop()
         if self.exports is not None:
             self.exports.clear()
 

@@ -273,6 +273,31 @@ class Worker:
         self._device.skip_kernels(request.skip)
         return Done()
 
+    def _dry_run(self, request: messages.DryRun) -> messages.DryRunEnded:
+        assert isinstance(self._device, device.RunsDry)
+        self._stage, self._input_count = Stage.CALL, len(request.inputs.leaves)
+        self._device.begin_dry_run()
+        before = self._device.launched_threads()
+        torch.manual_seed(request.seed)
+        placed = [
+            torch.empty_strided(leaf.shape, leaf.stride, dtype=leaf.dtype, device=self._device.torch_device)
+            for leaf in request.inputs.leaves
+        ]
+        try:
+            with torch.no_grad():
+                self._model(*tensors.unflatten(request.inputs.structure, placed))
+        except Exception:
+            if not (refused := self._device.refused_launch(raised=True)):
+                raise
+        else:
+            refused = self._device.refused_launch(raised=False)
+        return messages.DryRunEnded(refused, self._device.launched_threads() - before)
+
+    def _thin_grids(self, request: messages.ThinGrids) -> Done:
+        assert isinstance(self._device, device.RunsDry)
+        self._device.thin_grids()
+        return Done()
+
     def _place(self, layout: InputLayout) -> tuple[device.Placed, Any]:
         """Puts a call's inputs on the device. `layout` describes them in the shared memory for inputs.
 

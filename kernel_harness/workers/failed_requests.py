@@ -11,7 +11,7 @@ from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import MOST_USED, Device
-from kernel_harness.ipc.messages import Call, Failure, ListKernels, Make, Repeat, Replay, Stage, Start
+from kernel_harness.ipc.messages import Call, DryRun, Failure, ListKernels, Make, Repeat, Replay, Stage, Start
 from kernel_harness.ipc.schema import Message
 from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.workers.faults import CannotStart, Fault, Refused
@@ -21,7 +21,7 @@ PLACES = re.compile(
     r"^(?:Stack|Current thread).*most recent call first.*\n(?:  File .*\n)*(?:at \S+\n?)*", re.MULTILINE
 )
 """What a worker prints that is asked where it is (`worker.where`)."""
-_REFUSABLE = (Make, Call, ListKernels, Repeat, Replay)
+_REFUSABLE = (Make, Call, DryRun, ListKernels, Repeat, Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
 _SLOW_INTERPRETER = (
     "Without a GPU, Triton's interpreter runs the programs of a grid one after the other, which is slow: choose "

@@ -329,6 +329,19 @@ class WorkerClient:
         """
         self.ask(messages.SkipKernels(skip), Done)
 
+    def thin_grids(self) -> None:
+        """Makes later launches run a 64th of their blocks in x. Only the emulated device can do this."""
+        self.ask(messages.ThinGrids(), Done)
+
+    def dry_run(self, packed: Packed) -> messages.DryRunEnded:
+        """Runs the host code of one call on inputs with the shapes of `packed`, whose tensors may be without values.
+
+        Returns which launch the device refuses, and the number of threads of the others. Only the emulated device can
+        do this, and only `make` and `dry_run` may follow. Raises Fault or Refused if the candidate fails, and Fault
+        also if the host code needs a value from the device's memory.
+        """
+        return self.ask(messages.DryRun(_layout(packed), FORWARD_SEED), messages.DryRunEnded)
+
     def warm(self, packed: Packed) -> tuple[Clocked, Written]:
         """Repeats the last call, which was made on the inputs `packed` with `keep`.
 

@@ -233,10 +233,11 @@ __global__ void find_spaces(Spaces* out) {
         out[0].of[i] = __isShared(all[i]);
         out[1].of[i] = __isLocal(all[i]);
         out[2].of[i] = __isGlobal(all[i]);
+        out[3].of[i] = __isConstant(all[i]);
     }
 }
 torch::Tensor spaces() {
-    auto out = torch::zeros({3, 4}, torch::dtype(torch::kInt).device(torch::kCUDA));
+    auto out = torch::zeros({4, 4}, torch::dtype(torch::kInt).device(torch::kCUDA));
     find_spaces<<<1, 1, 16>>>(reinterpret_cast<Spaces*>(out.data_ptr<int>()));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return out;

@@ -344,8 +344,8 @@ def test_constants_of_16_bits_have_the_values_of_their_names(op, form):
 
 @emulated
 def test_a_kernel_tells_the_memory_of_an_address():
-    shared, local, of_the_gpu = library().spaces().tolist()
-    assert (shared, local, of_the_gpu) == ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
+    shared, local, of_the_gpu, constant = library().spaces().tolist()
+    assert (shared, local, of_the_gpu, constant) == ([1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0])
 
 
 @emulated

@@ -76,6 +76,12 @@ def rows_of_words(a: int, b: int, c: int) -> list[int]:
         abs((a & 0xFFFF) - (b & 0xFFFF)) + c & 0xFFFF, abs(i16(a) - i16(b)) + c & 0xFFFF,
         a if i32(c) >= 0 else b, a if chosen >= 0 else b, a if chosen > -(2.0**-126) else b,
         (wide >> 32 ^ wide) & ONES, int(a == 0), fns(a, b & 31, (c & 15) - 8),
+        (a >> 8 & 255) + (b >> 16),
+        (c & 0xFFFF0000) | (min(max(i32(a) - (b >> 24), -0x8000), 0x7FFF) & 0xFFFF),
+        abs(i16(a) - i16(b >> 16)) + c,
+        max(min(a >> 16 & 255, i32(b)), i32(c)),
+        (c & 0xFF00FFFF) | min(max(i16(a >> 16), b, 0), 255) << 16,
+        max(a - b, 0),
     ]  # fmt: skip
 
 
@@ -172,9 +178,10 @@ def test_an_address_is_in_one_space():
 
 
 @emulated
-def test_the_space_of_a_variable_is_unsupported():
-    ops().space_of_a_variable(torch.zeros(1, dtype=torch.int32, device="cuda"))
-    assert "isspacep of the address of a variable" in reached_lack()
+@pytest.mark.parametrize("asks_ptx", [True, False], ids=["isspacep", "__isGlobal"])
+def test_the_space_of_a_variable_is_unsupported(asks_ptx: bool) -> None:
+    ops().space_of_a_variable(torch.zeros(1, dtype=torch.int32, device="cuda"), asks_ptx)
+    assert "whether the address of a variable is in constant memory" in reached_lack()
 
 
 @emulated

@@ -108,7 +108,11 @@ def test_what_nothing_reaches_is_a_remark(session: Session) -> None:
 @pytest.mark.parametrize(
     "mistake",
     ["void unused() { cudaGraphCraete(nullptr, 0); }", "void unused() { cublasHandle handle; }",
-     '__global__ void unused() { asm volatile("tcgen05.wait::ld.sync.aligned;" :: "r"(missing)); }'],
+     '__global__ void unused() { asm volatile("tcgen05.wait::ld.sync.aligned;" :: "r"(missing)); }',
+     '__global__ void unused(double x) { asm volatile("{ .reg .f32 t; mov.f32 t, %0; }" :: "f"(x)); }',
+     '__global__ void unused(int to, int* x) { asm("cp.async.cg.shared.global [%0], [%1], 4;" :: "r"(to), "l"(x)); }',
+     '__global__ void unused(int to, int* x) { asm("cp.async.ca.shared.global [%0], [%1], 12;" :: "r"(to), "l"(x)); }',
+     '__global__ void unused(int left) { asm volatile("cp.async.wait_group %0;" :: "r"(left)); }'],
 )  # fmt: skip
 def test_a_mistake_next_to_what_the_emulation_lacks_is_an_error(session: Session, mistake: str) -> None:
     source = SOURCE.replace(

@@ -324,6 +324,18 @@ def test_there_is_no_caret_where_the_word_is_not_in_the_line() -> None:
     assert shown == "k.cu:1: error: no\n  1 | twice<<<1, 1>>>();"
 
 
+def test_a_name_that_a_flag_replaces_is_shown_where_the_source_has_it() -> None:
+    """As g++ reports it with a precompiled header."""
+    log = (
+        "/cache/prelude.h:35:2: error: expected unqualified-id before numeric constant\n"
+        "/cache/prelude.h:35:2: note: in definition of macro 'TILE'\n"
+    )
+    shown = compile_message(log, CandidateFile("k.cu", "// TILE: a side\nconstexpr int TILE = 16;"))
+    assert shown.startswith(
+        "k.cu:2: error: expected unqualified-id before numeric constant (the flags define the macro TILE)"
+    )
+
+
 def test_tabs_before_the_caret_stay_tabs() -> None:
     # g++ shows a tab as spaces, and counts columns in the line that it shows.
     log = "k.cu:1:17: error: no\n    1 |         int x = y;\n      |                 ^\n"

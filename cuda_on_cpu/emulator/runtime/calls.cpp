@@ -370,6 +370,7 @@ cudaError_t copy_symbol(void* symbol, std::size_t bytes, std::size_t offset, voi
   if (kind != cudaMemcpyDefault && !other_on_device && kind != (to_symbol ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost))
     return give(cudaErrorInvalidMemcpyDirection);
   if (synchronize()) return synchronize();
+  if (is_dry() && !to_symbol) end_dry_run();
   char* place = static_cast<char*>(symbol) + offset;
   std::memmove(to_symbol ? place : other, to_symbol ? other : place, count);
   return cudaSuccess;
@@ -383,6 +384,7 @@ cudaError_t pointer_attributes(cudaPointerAttributes* out, const void* address) 
 }
 
 cudaError_t memory_info(std::size_t* free, std::size_t* total) {
+  if (is_dry()) end_dry_run();  // the memory of the dry run is not that of a GPU
   *free = limits::kFreeBytes, *total = limits::kGlobalBytes;
   return synchronize();
 }

@@ -86,7 +86,8 @@ struct Hooks final : at::CUDAHooksInterface {
 // tensor, which has no version counter. A tensor's constructor takes this from the mode of the thread.
 Tensor seen_in(const c10::Storage& storage, const Tensor& tensor, bool inference = c10::InferenceMode::is_enabled()) {
   const c10::InferenceMode mode(inference);
-  auto key = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
+  const auto device = storage.device();
+  auto key = device.is_cuda() ? c10::DispatchKey::CUDA : device.is_meta() ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
   auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key), tensor.dtype());
   auto* impl = out.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -109,10 +110,19 @@ c10::Storage twin(const c10::Storage& storage, c10::Device device, c10::Allocato
   return {c10::Storage::use_byte_size_t(), kept->nbytes(), c10::DataPtr(kept->mutable_data(), kept, deleter, device), resizes, true};
 }
 
-c10::Storage host_view(const c10::Storage& device) { return twin(device, c10::kCPU, c10::GetAllocator(c10::kCPU), &drop); }
+// The device on which torch runs the operators of emulated tensors. In a dry run they compute shapes only.
+c10::Device host() { return emulator::is_dry() ? c10::kMeta : c10::kCPU; }
+
+c10::Storage host_view(const c10::Storage& device) {
+  if (emulator::is_dry())
+    return {c10::Storage::use_byte_size_t(), device.nbytes(), c10::DataPtr(nullptr, c10::kMeta), c10::GetAllocator(c10::kMeta), true};
+  return twin(device, c10::kCPU, c10::GetAllocator(c10::kCPU), &drop);
+}
 
 // Makes newly allocated host memory device memory.
 c10::Storage adopt(const c10::Storage& host) {
+  if (emulator::is_dry() && host.device().is_meta())
+    return {c10::Storage::use_byte_size_t(), host.nbytes(), allocator.allocate(host.nbytes()), &allocator, true};
   if (host.data()) emulator::adopt(host.data(), host.nbytes());
   return twin(host, kDevice, &allocator, &forget);
 }
@@ -130,7 +140,7 @@ class Crossing {
       for (const IValue& each : value.toListRef()) out.push_back(to_cpu(each));
       return out;
     }
-    if (value.isDevice() && value.toDevice().is_cuda()) return c10::Device(c10::kCPU);
+    if (value.isDevice() && value.toDevice().is_cuda()) return host();
     return value;
   }
 
@@ -157,9 +167,9 @@ class Crossing {
   // An operator that resized its output has resized only the host alias. This resizes the device tensor.
   void write_back() const {
     for (const auto& [device, host] : storages_) {
-      if (device.data() == host.data()) continue;
+      if (emulator::is_dry() ? device.nbytes() == host.nbytes() : device.data() == host.data()) continue;
       auto moved = allocator.allocate(host.nbytes());
-      if (host.nbytes()) std::memcpy(moved.get(), host.data(), host.nbytes());
+      if (host.nbytes() && !emulator::is_dry()) std::memcpy(moved.get(), host.data(), host.nbytes());
       device.unsafeGetStorageImpl()->set_data_ptr_noswap(std::move(moved));
       device.unsafeGetStorageImpl()->set_nbytes(host.nbytes());
     }
@@ -252,6 +262,15 @@ void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   stack.back() = out;
 }
 
+// Calls an operator with tensors without values. It raises an exception if it needs values.
+void run_dry(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  try {
+    op.callBoxed(&stack);
+  } catch (...) {
+    emulator::end_dry_run();
+  }
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   emulator::finish(nullptr);
   TORCH_CHECK(!emulator::synchronize(), "CUDA error: ", emulator::error_string(emulator::synchronize()));
@@ -261,8 +280,12 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   crossing.check_devices();
   std::optional<emulator::CapturedOperator> captured;
   if (emulator::torch_captures()) captured.emplace(op, arguments);
-  round_factors(op, *stack);
-  captured ? captured->run(*stack) : call_on_cpu(op, *stack);
+  if (emulator::is_dry()) {
+    run_dry(op, *stack);
+  } else {
+    round_factors(op, *stack);
+    captured ? captured->run(*stack) : call_on_cpu(op, *stack);
+  }
   crossing.write_back();
   auto results = torch::jit::pop(*stack, op.schema().returns().size());
   for (auto& result : results) result = crossing.to_cuda(result);

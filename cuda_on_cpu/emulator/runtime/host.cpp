@@ -128,6 +128,7 @@ bool valid(const Launch& launch) {
   if (launch.cooperative && static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z >
                                 static_cast<std::uint64_t>(resident_blocks(threads, launch.shared_bytes)) * limits::kMultiprocessors)
     return refuse(launch, cudaErrorCooperativeLaunchTooLarge, "");
+  launched_threads += static_cast<std::uint64_t>(threads) * launch.grid.x * launch.grid.y * launch.grid.z;
   return true;
 }
 
@@ -219,6 +220,7 @@ cudaError_t copy_error(const void* to, const void* from, std::size_t bytes, cuda
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = copy_error(to, from, bytes, kind)) return error;
+  if (is_dry()) return is_device(from) && !is_device(to) ? end_dry_run() : (void)0, cudaSuccess;
   std::memmove(to, from, bytes);
   if (sanitize::on && is_device(to)) sanitize::written_by_host(to, bytes);
   return cudaSuccess;
@@ -227,6 +229,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 cudaError_t set(void* address, int value, std::size_t bytes) {
   if (bytes && !is_device(address)) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
+  if (is_dry()) return cudaSuccess;
   std::memset(address, value, bytes);
   if (sanitize::on) sanitize::written_by_host(address, bytes);
   return cudaSuccess;
@@ -251,4 +254,11 @@ extern "C" const char* emulator_failure() {
   static thread_local std::string text;
   text = std::string("CUDA error: ") + emulator::error_string(failure);
   return text.c_str();
+}
+// Called by the worker process. Returns the message of the last launch that was refused: if `raised`, of any, else only
+// if no code has taken the error. Returns an empty text if there is none.
+extern "C" const char* emulator_refused_launch(bool raised) {
+  static thread_local std::string text;
+  const cudaError_t refused = emulator::refused_as;
+  return text = refused && (raised || refused == emulator::peek_error()) ? std::string("CUDA error: ") + emulator::error_string(refused) : "", text.c_str();
 }

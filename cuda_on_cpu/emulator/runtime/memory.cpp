@@ -4,6 +4,8 @@
 #include "emulator/host.h"
 #include "emulator/sanitize.h"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -54,6 +56,12 @@ const Range* range_of(const void* address) {
 
 void* allocate(std::size_t bytes) {
   std::size_t room = (bytes + kAlignment) / kAlignment * kAlignment;
+  if (is_dry()) {
+    void* address = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) end_dry_run();
+    put(address, {bytes, true});
+    return address;
+  }
   void* address = sanitize::on ? sanitize::allocate(bytes) : std::aligned_alloc(kAlignment, room);
   if (!address) return nullptr;
   std::memset(address, 0xFF, sanitize::on ? bytes : room);
@@ -65,7 +73,7 @@ void* allocate(std::size_t bytes) {
 bool release(void* address) {
   do_all_late_work();
   if (!take(address, true)) return false;
-  sanitize::on ? sanitize::release(address) : std::free(address);
+  if (!is_dry()) sanitize::on ? sanitize::release(address) : std::free(address);
   return true;
 }
 

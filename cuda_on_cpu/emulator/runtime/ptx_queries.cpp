@@ -16,7 +16,7 @@ bool is_in_space(Space space, const void* address, SourcePlace here) {
   if (space == Space::kShared) return shared;
   if (space == Space::kLocal) return local;
   if (shared || local) return false;
-  if (dladdr(address, &info)) lack(here.file, here.line, "isspacep of the address of a variable");
+  if (dladdr(address, &info)) lack(here.file, here.line, "the question whether the address of a variable is in constant memory");
   return space == Space::kGlobal;
 }
 

@@ -13,20 +13,24 @@
 #include <vector>
 
 #include "core.h"
+#include "emulator/memory.h"
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
 #include "time_slices.h"
 #include "traps.h"
+
+#include <unistd.h>
 
 namespace emulator {
 namespace {
 
 constexpr unsigned kMostCores = 16;
 constexpr std::uint64_t kMostSkipped = 10'000;
+constexpr unsigned kThinned = 64;
 // How many blocks run at once at most, where blocks wait for each other. An H100 has room for 132 blocks of any size.
 constexpr unsigned kMostHelpers = 131;
 
-std::atomic<bool> skipping{false};
+std::atomic<bool> skipping{false}, thinning{false}, dry{false};
 std::atomic<std::uint64_t> skipped{0};
 
 std::mutex fault_mutex;
@@ -172,17 +176,24 @@ Cores& cores() {
 
 }  // namespace
 
-std::atomic<std::uint64_t> launches{0};
+std::atomic<std::uint64_t> launches{0}, launched_threads{0};
 
 bool skips_kernels() {
   // Host code that waits for a result of its kernels would launch them without end.
+  if (dry && ++skipped > kMostSkipped) end_dry_run();
   if (skipping && ++skipped > kMostSkipped) throw std::runtime_error("too many launches while kernels are skipped");
-  return skipping;
+  return skipping || dry;
 }
+
+bool is_dry() { return dry; }
+void end_dry_run() { _exit(0); }
 
 bool run(const Launch& launch) {
   if (skips_kernels()) return true;
-  return cores().run(launch);
+  if (!thinning) return cores().run(launch);
+  Launch thin = launch;
+  thin.grid.x = (thin.grid.x + kThinned - 1) / kThinned;
+  return cores().run(thin);
 }
 
 bool run_more_blocks(std::uint64_t first, std::uint64_t end) { return cores().help(first, end); }
@@ -214,3 +225,15 @@ extern "C" void emulator_skip_kernels(bool skip) {
   emulator::skipped = 0;
   emulator::skipping = skip;
 }
+
+// Called by the worker process. From now on, until the process ends, the code of the host runs, and device memory that
+// is allocated has addresses without bytes. Launches are checked against the device's limits, and run nothing. torch's
+// operators compute shapes only. Code of the host that needs a value from device memory ends the process.
+extern "C" void emulator_begin_dry_run() { emulator::dry = true; }
+
+// Called by the worker process. Later launches run a 64th of their blocks in x, rounded up, as if they had asked for
+// these alone.
+extern "C" void emulator_thin_grids() { emulator::thinning = true; }
+
+// Called by the worker process. Returns the number of threads of all launches so far that were not refused.
+extern "C" std::uint64_t emulator_launched_threads() { return emulator::launched_threads; }

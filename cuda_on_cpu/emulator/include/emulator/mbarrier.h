@@ -5,13 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace emulator {
+#include "emulator/scheduler.h"
 
-struct SourcePlace {  // of an instruction in the source
-  const char* file;
-  int line;
-};
-#define EMULATOR_HERE (::emulator::SourcePlace{__FILE__, __LINE__})
+namespace emulator {
 
 void mbarrier_init(void* barrier, std::uint32_t count);
 void mbarrier_end(void* barrier);

@@ -5,6 +5,11 @@
 
 namespace emulator {
 
+// In a dry run (`emulator_begin_dry_run`), new device memory has addresses and no bytes. Code that needs its values calls
+// `end_dry_run`, which ends the process.
+bool is_dry();
+[[noreturn]] void end_dry_run();
+
 // Allocates device memory. It is filled with 0xFF, which is NaN in every floating type, so that a read before any write
 // shows in the output.
 void* allocate(std::size_t bytes);

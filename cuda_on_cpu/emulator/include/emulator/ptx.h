@@ -2,6 +2,7 @@
 // register that PTX calls .b32 may hold a float or two halves.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/
 #pragma once
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -239,16 +240,45 @@ inline std::pair<std::uint32_t, bool> elect(std::uint32_t mask) {
   return {leader, leader == lane()};
 }
 
+// The scalar video instructions. Part is a register or its byte or half from the bit `at` on. A value is an integer that
+// no sum of two of them overflows.
+template <class T>
+struct Part {
+  T value;
+  unsigned bits, at;
+};
+template <class T>
+Part<T> part(T&& value, unsigned bits = 32, unsigned at = 0) { return {std::forward<T>(value), bits, at}; }
+template <class T>
+std::int64_t read_part(const Part<T>& from, bool is_signed) {
+  const std::uint32_t left = as<std::uint32_t>(from.value) >> from.at << (32 - from.bits);
+  return is_signed ? static_cast<std::int32_t>(left) >> (32 - from.bits) : static_cast<std::int64_t>(left >> (32 - from.bits));
+}
+template <class T>
+std::int64_t saturated(const Part<T>& to, bool is_signed, std::int64_t value) {
+  const std::int64_t least = is_signed ? -(std::int64_t{1} << (to.bits - 1)) : 0;
+  return std::clamp(value, least, least + (std::int64_t{1} << to.bits) - 1);
+}
+// Writes a byte or a half of the result, and the other bits from `rest`.
+template <class T, class C>
+void merge(Part<T> to, std::int64_t value, const C& rest) {
+  const std::uint32_t mask = ~0u >> (32 - to.bits) << to.at;
+  put(to.value, (static_cast<std::uint32_t>(value) << to.at & mask) | (as<std::uint32_t>(rest) & ~mask));
+}
+
 // cp.async. `source` is the number of bytes to read, the rest are zeros; or, as a predicate, whether to read none. It is
-// inlined, so that a profile knows the kernel's line.
-template <class Size, class Source>
-__attribute__((always_inline)) inline void copy(Address to, Address from, Size bytes, Source source) {
-  const auto size = static_cast<std::size_t>(bytes);
+// inlined, so that a profile knows the kernel's line. ptxas refuses other sizes, and a size in a register.
+template <std::size_t size, class Source = std::size_t>
+__attribute__((always_inline)) inline void copy_ca(Address to, Address from, Source source = size) {
+  static_assert(size == 4 || size == 8 || size == 16, "Argument 2 of instruction 'cp.async.ca': expected to be 4 or 8 or 16");
   const std::size_t wanted = std::is_same_v<Source, bool> ? (source ? 0 : size) : static_cast<std::size_t>(source);
   if (to.aligned(size) && from.aligned(size)) async_copy(to.at, from.at, size, size - (wanted < size ? wanted : size));
 }
-template <class Size>
-void copy(Address to, Address from, Size bytes) { copy(to, from, bytes, static_cast<std::size_t>(bytes)); }
+template <std::size_t size, class Source = std::size_t>
+__attribute__((always_inline)) inline void copy_cg(Address to, Address from, Source source = size) {
+  static_assert(size == 16, "Argument 2 of instruction 'cp.async.cg': expected to be 16");
+  copy_ca<16>(to, from, source);
+}
 
 // The address that a lane gives to ldmatrix or stmatrix. Those of lanes without a row are ignored.
 template <unsigned kMatrices, class Row>

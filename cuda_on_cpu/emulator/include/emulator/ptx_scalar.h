@@ -19,11 +19,6 @@ namespace emulator {
 std::uint32_t dynamic_shared_bytes();
 std::uint32_t total_shared_bytes();
 
-enum class Space { kGlobal, kShared, kLocal, kConstant };
-// Whether the running thread's address is in a space. A `__device__` variable and a `__constant__` one look alike here,
-// so for the address of a variable the question whether it is in kGlobal or kConstant ends the launch as unsupported.
-bool is_in_space(Space space, const void* address, SourcePlace here);
-
 namespace ptx {
 
 // |a - b| + c. A result that is too large is cut.

@@ -40,6 +40,7 @@ struct Launch {
 };
 
 extern std::atomic<std::uint64_t> launches;  // the launches so far in this process, with those that failed
+extern std::atomic<std::uint64_t> launched_threads;  // of the launches that were not refused
 // Runs every block of a launch. Returns false if a thread had a fault, which `last_fault()` describes. The error of the
 // fault, a cudaError_t, is `last_fault_error()`.
 bool run(const Launch& launch);
@@ -50,6 +51,15 @@ bool skips_kernels();  // whether launches presently succeed and run nothing
 bool in_kernel();      // whether a thread of a kernel runs on this OS thread
 bool is_shared(const void* address);  // whether an address is in the shared memory of the running block
 bool is_local(const void* address);   // whether an address is on the stack of a thread of the running block
+struct SourcePlace {  // of an instruction in the source
+  const char* file;
+  int line;
+};
+#define EMULATOR_HERE (::emulator::SourcePlace{__FILE__, __LINE__})
+enum class Space { kGlobal, kShared, kLocal, kConstant };
+// Whether the running thread's address is in a space. A `__device__` variable and a `__constant__` one look alike here,
+// so for the address of a variable the question whether it is in kGlobal or kConstant ends the launch as unsupported.
+bool is_in_space(Space space, const void* address, SourcePlace here);
 const char* last_fault();
 int last_fault_error();
 
