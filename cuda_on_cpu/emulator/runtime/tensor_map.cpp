@@ -5,6 +5,8 @@
 #include "core.h"
 #include "cuda.h"
 #include "emulator/memory.h"
+#include "emulator/profile.h"
+#include "emulator/sanitize.h"
 
 namespace emulator {
 namespace {
@@ -62,18 +64,37 @@ void fill_outside(char* to, const Map& map) {
 
 // Returns the map of a tile; without a mark if a thread may not use it. An H200 stops at a box whose first element in a row
 // is at no multiple of 16 bytes, even outside of the tensor, and at a store to negative coordinates (docs/validation.md).
-Map map_of(const Tile& tile, const void* shared, bool stores) {
+Map map_of(const Tile& tile, const void* shared, bool stores, SourcePlace place) {
   Map map;
   std::memcpy(&map, tile.map, sizeof map);
   const bool negative = stores && std::any_of(tile.at, tile.at + tile.rank, [](std::int32_t at) { return at < 0; });
-  const char* wrong = map.mark != kMark                                    ? "a tensor copy with a tensor map that was not encoded"
+  const char* wrong = map.mark != kMark                                    ? "a tensor copy with a tensor map that was not encoded: pass what cuTensorMapEncodeTiled filled, as const __grid_constant__"
                       : map.rank != tile.rank                              ? "a tensor copy with another number of coordinates than the tensor has dimensions"
-                      : reinterpret_cast<std::uintptr_t>(shared) % 128     ? "a tensor copy whose address in shared memory is no multiple of 128"
-                      : tile.at[0] * std::int64_t{bytes_of(map)} % 16      ? "a tensor copy whose first coordinate, in bytes, is no multiple of 16"
-                      : negative                                           ? "a tensor store with a negative coordinate"
+                      : reinterpret_cast<std::uintptr_t>(shared) % 128     ? "a tensor copy whose address in shared memory is no multiple of 128: declare the array with alignas(128), or 1024 with a swizzle of 128 bytes"
+                      : tile.at[0] * std::int64_t{bytes_of(map)} % 16      ? "a tensor copy whose first coordinate, in bytes, is no multiple of 16: move the box to such a place"
+                      : negative                                           ? "a tensor store with a negative coordinate: begin inside of the tensor"
                                                                            : nullptr;
-  if (wrong) fail_in_kernel(wrong), map.mark = 0;
+  if (wrong) fail_at(place, wrong), map.mark = 0;
   return map;
+}
+
+// Reports the elements of a box that are inside of the tensor to the sanitizer and to a profile.
+void report(const Map& map, const Tile& tile, SourcePlace place, bool writes, bool updates = false) {
+  if (!sanitize::on && !profile::on) return;
+  const char *begin = nullptr, *end = nullptr;  // neighbours
+  std::uint32_t inside = 0;
+  const auto flush = [&] {
+    if (begin != end && sanitize::on) writes ? sanitize::unit_writes(begin, end - begin, place, updates) : sanitize::unit_reads(begin, end - begin, place);
+  };
+  for_elements(map, tile.at, nullptr, [&](char*, const char* global, unsigned size) {
+    if (!global) return;
+    inside += size;
+    if (global == end) return static_cast<void>(end += size);
+    flush();
+    begin = global, end = global + size;
+  });
+  flush();
+  if (profile::on) profile::copied(place, writes ? 0 : inside, writes ? inside : 0);
 }
 
 BulkType type_of(const Map& map) {
@@ -84,27 +105,28 @@ BulkType type_of(const Map& map) {
 
 }  // namespace
 
-void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask) {
-  const Map map = map_of(tile, to, false);
+void tensor_load(void* to, const Tile& tile, void* barrier, SourcePlace place, std::uint32_t mask) {
+  const Map map = map_of(tile, to, false, place);
   if (!map.mark) return;
-  add_load(to, barrier, mask, box_bytes(map), [=](void* there) {
+  report(map, tile, place, false);
+  add_load(to, barrier, mask, box_bytes(map), place, [=](void* there) {
     for_elements(map, tile.at, static_cast<char*>(there), [&](char* shared, const char* global, unsigned size) {
       global ? static_cast<void>(std::memcpy(shared, global, size)) : fill_outside(shared, map);
     });
   });
 }
 
-void tensor_store(const Tile& tile, const void* from, const Reduction* reduction) {
-  const Map map = map_of(tile, from, true);
+void tensor_store(const Tile& tile, const void* from, SourcePlace place, const Reduction* reduction) {
+  const Map map = map_of(tile, from, true, place);
   if (!map.mark) return;
-  check_room(from, box_bytes(map));
   const bool reduces = reduction;
   const Reduction by{reduces ? reduction->operation : BulkOperation::kAdd, type_of(map)};
-  add_store([=] {
+  add_store(from, box_bytes(map), place, [=] {
     for_elements(map, tile.at, static_cast<char*>(const_cast<void*>(from)), [&](char* shared, char* global, unsigned size) {
       if (global) reduces ? reduce_bytes(global, shared, size, by) : static_cast<void>(std::memcpy(global, shared, size));
     });
   });
+  report(map, tile, place, true, reduces);
 }
 
 }  // namespace emulator

@@ -2,6 +2,7 @@
 // register that PTX calls .b32 may hold a float or two halves.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/
 #pragma once
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -391,25 +392,6 @@ template <class V>
 std::uint32_t* register_of(V& value) {
   static_assert(sizeof value == 4, "wgmma with sums in registers of another size");
   return reinterpret_cast<std::uint32_t*>(&value);
-}
-
-template <class... D>
-void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::uint64_t a, std::uint64_t b, bool adds) {
-  std::apply([&](auto&... each) {
-    std::uint32_t* const registers[] = {register_of(each)...};
-    wgmma_begin(shape, registers, a, nullptr, b, adds);
-  }, d);
-}
-template <class... D, class... A>
-void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::tuple<A...> a, std::uint64_t b, bool adds) {
-  static_assert(sizeof...(A) == 4, "wgmma with another number of registers for A than four");
-  std::apply([&](auto&... each) {
-    std::uint32_t* const registers[] = {register_of(each)...};
-    std::apply([&](const auto&... value) {
-      const std::uint32_t values[] = {as<std::uint32_t>(value)...};
-      wgmma_begin(shape, registers, 0, values, b, adds);
-    }, a);
-  }, d);
 }
 
 }  // namespace ptx
