@@ -30,6 +30,7 @@ class Kind(StrEnum):
     NO_PROXY_FENCE = "missing proxy fence"
     STILL_READ = "write before a wait"
     NO_WAIT = "registers before a wait"
+    FAILED = "failed instruction"
     HANG = "hang"
     TOO_EARLY = "access before a wait"
 
@@ -37,9 +38,9 @@ class Kind(StrEnum):
 # Kinds of mistakes that may be the cause of further findings: an access outside an array may hit memory that another
 # thread uses, which looks like a race, and a missed barrier makes a race.
 _CAUSES = (
-    {Kind.FAILED_LAUNCH, Kind.TRAP},
+    {Kind.FAILED_LAUNCH, Kind.TRAP, Kind.FAILED},
     {Kind.OUT_OF_BOUNDS_WRITE, Kind.OUT_OF_BOUNDS_READ, Kind.USE_AFTER_FREE, Kind.INPUT_WRITTEN},
-    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP, Kind.ABSENT_LANE},
+    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP, Kind.ABSENT_LANE, Kind.HANG},
 )
 
 
@@ -303,6 +304,7 @@ _DESCRIBE = {
     Kind.NO_PROXY_FENCE: _no_proxy_fence,
     Kind.STILL_READ: _still_read,
     Kind.NO_WAIT: _no_wait,
+    Kind.FAILED: lambda f: f"{_actor(f)} has an error here, {f.detail}",
     Kind.HANG: lambda f: f"{_actor(f)} waits here {f.detail}",
     Kind.TOO_EARLY: _too_early,
 }

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "emulator/half.h"
+#include "emulator/matrix_unit.h"
 
 namespace emulator {
 namespace {
@@ -80,19 +82,19 @@ __attribute__((optimize("O3"))) void finish(const Row& row, const float* __restr
     for (std::size_t column = 0; column < row.columns; ++column) sums[column] = static_cast<float>(cut(totals[column] * (1.0 / scales[column]), row.alignment.kept));
 }
 
-std::vector<std::int32_t> exponents_of(const std::vector<float>& numbers, int least) {
+std::vector<std::int32_t> exponents_of(std::span<const float> numbers, int least) {
   std::vector<std::int32_t> found(numbers.size());
   std::transform(numbers.begin(), numbers.end(), found.begin(), [&](float each) { return exponent_of(each, least, kOfZero); });
   return found;
 }
 
-bool all_finite(const std::vector<float>& numbers) {
+bool all_finite(std::span<const float> numbers) {
   return std::all_of(numbers.begin(), numbers.end(), [](float each) { return std::isfinite(each); });
 }
 
 }  // namespace
 
-void add_aligned(const Alignment& alignment, std::vector<float>& sums, const std::vector<float>& a, const std::vector<float>& b, std::size_t columns) {
+void add_aligned(const Alignment& alignment, std::span<float> sums, std::span<const float> a, std::span<const float> b, std::size_t columns) {
   const std::size_t rows = sums.size() / columns, depth = a.size() / rows;
   const bool finite = all_finite(a) && all_finite(b) && all_finite(sums);
   const auto a_exponents = exponents_of(a, alignment.least_a), b_exponents = exponents_of(b, alignment.least_b);
@@ -111,6 +113,11 @@ void add_aligned(const Alignment& alignment, std::vector<float>& sums, const std
     }
     finish(row, scales.data(), totals.data(), of_row);
   }
+}
+
+void multiply_in_unit(Factor factor, bool halves, std::span<float> sums, std::span<const float> a, std::span<const float> b, std::size_t columns) {
+  const int least = factor == Factor::kHalf ? -14 : -126;
+  add_aligned({25, 23, least, least, halves}, sums, a, b, columns);
 }
 
 }  // namespace emulator

@@ -200,7 +200,7 @@ void put_units(std::string& text, const Counts& counts) {
   text += "]";
 }
 
-UnitCounts& units_of(SourcePlace place) { return counted.back().units[{place.file, place.line}]; }
+UnitCounts& units_of(SourcePlace place) { return first_equal().units[{place.file, place.line}]; }
 
 }  // namespace
 

@@ -315,7 +315,7 @@ void Watch::stuck(unsigned thread, SourcePlace place, const std::string& what) {
 }
 
 void Watch::failed(SourcePlace place, const std::string& what) {
-  Finding found = finding(Kind::kTrap, caller_of(place));
+  Finding found = finding(Kind::kFailed, caller_of(place));
   found.detail = what;
   keep(found);
 }

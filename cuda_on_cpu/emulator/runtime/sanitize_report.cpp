@@ -17,7 +17,7 @@ constexpr const char* kKinds[] = {
     "out-of-bounds read", "out-of-bounds write", "use after free",      "uninitialised read", "race",         "divergent barrier",
     "skipped barrier",    "divergent warp",      "write to an input",   "failed launch",      "never written", "order dependence",
     "misaligned access",  "trap",                "absent lane",       "missing proxy fence",
-    "write before a wait", "registers before a wait", "hang",              "access before a wait",
+    "write before a wait", "registers before a wait", "failed instruction", "hang",              "access before a wait",
 };
 
 struct RoomyAllocator final : c10::Allocator {

@@ -78,6 +78,7 @@ enum class Kind {
   kNoProxyFence,  // a unit reads what a thread wrote, without fence.proxy.async in between
   kStillRead,     // a write to memory that a unit still reads, because the end of the read was not waited for
   kNoWait,        // a use of registers that get the sums of a product before wgmma.wait_group
+  kFailed,        // an instruction that stops a GPU
   kHang,          // a thread waits forever for what is not there
   kTooEarly,    // host code uses pinned memory before the work of a stream that uses it is done
 };

@@ -134,7 +134,7 @@ void tensor_store(const Tile& tile, const void* from, SourcePlace place, const R
 using namespace emulator;
 
 namespace {
-// The caller's line is not known here.
+// The caller's line is not known here. It is found by the name in its source (compile/candidate_file.py).
 CUresult refuse(const char* what) {
   lack_in_launch(what, "cuda.h", 0);
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -143,13 +143,15 @@ CUresult refuse(const char* what) {
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t, const cuuint32_t*,
                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  return refuse("a tensor map for im2col");
+  return refuse("cuTensorMapEncodeIm2col");
 }
 
 // The limits are those of the function's documentation.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
                                 const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
-  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle > CU_TENSOR_MAP_SWIZZLE_128B || type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return refuse("this tensor map");
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) return refuse(interleave == CU_TENSOR_MAP_INTERLEAVE_16B ? "CU_TENSOR_MAP_INTERLEAVE_16B" : "CU_TENSOR_MAP_INTERLEAVE_32B");
+  if (swizzle > CU_TENSOR_MAP_SWIZZLE_128B) return refuse("CU_TENSOR_MAP_SWIZZLE_128B_ATOM");
+  if (type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return refuse("CU_TENSOR_MAP_DATA_TYPE_16U");
   if (rank < 1 || rank > 5 || !address || reinterpret_cast<std::uintptr_t>(address) % 16) return CUDA_ERROR_INVALID_VALUE;
   Map map{};
   map.address = reinterpret_cast<std::uint64_t>(address);
@@ -203,5 +205,8 @@ CUresult cuGetErrorString(CUresult error, const char** text) { return find(error
 CUresult cuGetErrorName(CUresult error, const char** name) { return find(error, name, &Error::name); }
 
 namespace emulator {
-void* driver_function(const char* name) { return std::strcmp(name, "cuTensorMapEncodeTiled") ? nullptr : reinterpret_cast<void*>(&cuTensorMapEncodeTiled); }
+void* driver_function(const char* name) {
+  if (!std::strcmp(name, "cuTensorMapEncodeIm2col")) return reinterpret_cast<void*>(&cuTensorMapEncodeIm2col);
+  return std::strcmp(name, "cuTensorMapEncodeTiled") ? nullptr : reinterpret_cast<void*>(&cuTensorMapEncodeTiled);
+}
 }  // namespace emulator
