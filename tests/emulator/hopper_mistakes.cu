@@ -7,11 +7,11 @@
 namespace cg = cooperative_groups;
 
 __device__ uint32_t shared_address(const void* pointer) { return static_cast<uint32_t>(__cvta_generic_to_shared(pointer)); }
-__device__ void init(uint64_t* barrier, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)); }
+__device__ void init(uint64_t* barrier, int count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count)); }  // BUG wrong 1
 __device__ void expect(uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");  // BUG wrong 2
 }
-__device__ void arrive(uint64_t* barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }
+__device__ void arrive(uint64_t* barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory"); }  // BUG wrong 6
 __device__ void wait(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{\n.reg .pred done;\n"
@@ -22,11 +22,11 @@ __device__ void wait(uint64_t* barrier, uint32_t parity) {
       "DONE_%=:\n}" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
 }
 __device__ void load(void* to, const void* from, int bytes, uint64_t* barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");  // BUG ring 2
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");  // BUG ring 2 3 wrong 3 4 5
 }
 __device__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ void store(void* to, const void* from, int bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");  // BUG copied 1 2 3
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(to), "r"(shared_address(from)), "r"(bytes) : "memory");  // BUG copied 1 2 3 wrong 7
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
@@ -191,8 +191,8 @@ __global__ void __cluster_dims__(2, 1, 1) passed_kernel(int* out, int how) {
   there[threadIdx.x] = blockIdx.x;  // BUG passed 1
   there_too[threadIdx.x] = -1;
   if (how != 2 || threadIdx.x != 3 || cluster.block_rank() == 0) cluster.sync();
-  out[blockIdx.x * 32 + threadIdx.x] = got[threadIdx.x] + dynamic[threadIdx.x];
-  cluster.sync();  // BUG passed 2
+  out[blockIdx.x * 32 + threadIdx.x] = got[threadIdx.x] + dynamic[threadIdx.x];  // BUG passed 2
+  cluster.sync();
 }
 torch::Tensor passed(int how) {
   auto out = torch::empty({4 * 32}, torch::TensorOptions().dtype(torch::kInt).device(torch::kCUDA));
@@ -207,12 +207,12 @@ __global__ void wrong_kernel(const float* x, float* y, int how) {
   __shared__ alignas(16) uint64_t full[2];
   if (threadIdx.x) return;
   uint64_t* barrier = how == 1 ? reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(full) + 4) : full;
-  if (how != 2) init(barrier, 1);  // BUG wrong 1
-  expect(barrier, 512);  // BUG wrong 2
-  if (how == 3) load(in + 1, x, 512, full);  // BUG wrong 3
-  if (how == 4) load(in, x + 1, 512, full);  // BUG wrong 4
-  if (how == 5) load(in, x, 500, full);  // BUG wrong 5
-  if (how == 6) arrive(full), arrive(full);  // BUG wrong 6
-  if (how == 7) store(y + 1, in, 512);  // BUG wrong 7
+  if (how != 2) init(barrier, 1);
+  expect(barrier, 512);
+  if (how == 3) load(in + 1, x, 512, full);
+  if (how == 4) load(in, x + 1, 512, full);
+  if (how == 5) load(in, x, 500, full);
+  if (how == 6) arrive(full), arrive(full);
+  if (how == 7) store(y + 1, in, 512);
 }
 void wrong(torch::Tensor x, torch::Tensor y, int how) { wrong_kernel<<<1, 32>>>(x.data_ptr<float>(), y.data_ptr<float>(), how); }

@@ -338,20 +338,22 @@ struct HalfSum {};  // sums that are rounded to half precision at the end
 
 // Multiplies for the lanes of a warp, which wait. For FP8, nvcc makes two products of halves, of the lower and of the upper
 // two numbers of each register, and adds C at the end (SASS of nvcc 13.0).
-template <class F, int K, bool kHalves, class Lanes>
-void multiply_for_warp(Lanes lane) {
+template <class F, int K, bool kHalves, class Lane>
+void multiply_for_warp(const Exchanged<Lane*>& exchanged) {
+  Lane* lanes[32];
+  for (unsigned l = 0; l < 32; ++l) lanes[l] = exchanged.of(l);
   constexpr int kCount = F::kCount, kParts = kCount == 4 ? 2 : 1, kDepth = K / kParts;
   float a[K * 16], b[K * 8], sums[16 * 8];
   const auto each_sum = [&](auto take) {
     for (unsigned l = 0; l < 32; ++l)
-      for (unsigned i = 0; i < 4; ++i) take(lane(l).sums[i], sums[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2]);
+      for (unsigned i = 0; i < 4; ++i) take(lanes[l]->sums[i], sums[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2]);
   };
   for (unsigned l = 0; l < 32; ++l)
     for (int r = 0; r < K / 4 / kCount; ++r)
       for (int e = 0; e < kCount; ++e) {
         const int part = e / (kCount / kParts), k = part * kDepth + (4 * r + static_cast<int>(l) % 4) * (kCount / kParts) + e % (kCount / kParts);
-        for (int half = 0; half < 2; ++half) a[k * 16 + l / 4 + 8 * half] = F::of(lane(l).a[2 * r + half], e);
-        b[k * 8 + l / 4] = F::of(lane(l).b[r], e);
+        for (int half = 0; half < 2; ++half) a[k * 16 + l / 4 + 8 * half] = F::of(lanes[l]->a[2 * r + half], e);
+        b[k * 8 + l / 4] = F::of(lanes[l]->b[r], e);
       }
   if (kParts == 1) each_sum([](float own, float& sum) { sum = own; });
   else std::fill(std::begin(sums), std::end(sums), 0.0f);
@@ -389,7 +391,7 @@ void multiply(std::tuple<D...> d, std::tuple<A...> a, std::tuple<B...> b, std::t
   if (lanes.lanes() != ~0u) {
     fail_in_kernel("all lanes of a warp must call mma.sync together");
   } else if constexpr (requires { F::kFactor; }) {
-    if (lane() == 0) multiply_for_warp<F, K, kHalves>([&](unsigned lane) -> Lane& { return *lanes.of(lane); });
+    if (lane() == 0) multiply_for_warp<F, K, kHalves>(lanes);
   } else {
     const int g = static_cast<int>(lane()) / 4, t = static_cast<int>(lane()) % 4;
     for (int i = 0; i < 4; ++i)

@@ -162,7 +162,8 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, 
   } else if (emulator::lane() == 0) {
     using Sum = decltype(details::operand<A>(a.x[0]) * details::operand<B>(b.x[0]));
     Sum left[K * M], right[K * N], sums[M * N];
-    for (int i = 0; i < M * K; ++i) left[i % K * M + i / K] = details::operand<A>(lanes.of(i / a.num_elements)->a->x[i % a.num_elements]);
+    for (int k = 0; k < K; ++k)
+      for (int row = 0; row < M; ++row) left[k * M + row] = details::operand<A>(lanes.of((row * K + k) / a.num_elements)->a->x[(row * K + k) % a.num_elements]);
     for (int i = 0; i < K * N; ++i) right[i] = details::operand<B>(lanes.of(i / b.num_elements)->b->x[i % b.num_elements]);
     for (int i = 0; i < M * N; ++i) sums[i] = details::operand<C>(lanes.of(i / c.num_elements)->c->x[i % c.num_elements]);
     if constexpr (std::is_same_v<Sum, float>) {
