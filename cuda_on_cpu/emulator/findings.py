@@ -267,7 +267,8 @@ def _no_proxy_fence(f: Finding) -> str:
 
 def _still_read(f: Finding) -> str:
     line = f" of line {f.there.line}" if f.there else ""
-    return f"{_actor(f)} writes {_at(f)} while the bulk copy or wgmma{line} may still read it; nothing waits for its end"
+    reads = f"while the bulk copy or wgmma{line} may still read it"
+    return f"{_actor(f)} writes {_at(f)} {reads}; nothing waits for its end"
 
 
 def _no_wait(f: Finding) -> str:

@@ -155,7 +155,8 @@ def _store(it: Instruction) -> str:
     if len(each) != next((int(part[1]) for part in it.parts if part in ("v2", "v4")), 1):
         raise KeyError("vector")
     value = ", ".join(f"{NAMESPACE}::as<{ctype(type_)}>({one})" for one in each)
-    arguments = f"{_pointer(it.operands[0])}, value, sizeof value, {_pointer(it.operands[2])}, {_HERE}{', &by' * reduces}"
+    to, barrier = _pointer(it.operands[0]), _pointer(it.operands[2])
+    arguments = f"{to}, value, sizeof value, {barrier}, {_HERE}{', &by' * reduces}"
     return f"{{ {by}const {ctype(type_)} value[] = {{{value}}}; {_EMULATOR}::async_store({arguments}); }}"
 
 
@@ -197,10 +198,9 @@ def _wgmma(it: Instruction) -> str:
     if len(scales) != (0 if integers else 2):
         raise KeyError("scales")
     if isinstance(descriptor, list):
-        if len(descriptor) != 4:
-            raise KeyError("registers")
-        values = ", ".join(f"{NAMESPACE}::as<std::uint32_t>({each})" for each in descriptor)
-        first, transposes = f"0, std::array<std::uint32_t, 4>{{{values}}}.data()", ["0", *transposes]
+        one, two, three, four = (f"{NAMESPACE}::as<std::uint32_t>({each})" for each in descriptor)
+        registers_of_a = f"std::array<std::uint32_t, 4>{{{one}, {two}, {three}, {four}}}.data()"
+        first, transposes = f"0, {registers_of_a}", ["0", *transposes]
     else:
         first = f"{NAMESPACE}::as<std::uint64_t>({descriptor}), nullptr"
     negates = [f"{scale} < 0" for scale in scales] or ["false", "false"]

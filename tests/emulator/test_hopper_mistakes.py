@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -44,7 +45,8 @@ cuda_on_cpu.enable(sanitize=True)
 def build(stem):
     declared = exported(stem)
     text = (SOURCES / f"{stem}.cu").read_text()
-    return cuda_on_cpu.load_inline(stem, "".join(f"{each};\n" for each in declared.values()), text, functions=list(declared))
+    cpp = "".join(f"{each};\n" for each in declared.values())
+    return cuda_on_cpu.load_inline(stem, cpp, text, functions=list(declared))
 
 def look(name, call):
     sys.stdout.flush()
@@ -94,10 +96,9 @@ OF_DRIVER = {7: "cuTensorMapEncodeIm2col", 8: "CU_TENSOR_MAP_INTERLEAVE_16B"}
 def findings() -> dict[str, Any]:
     """The kind, the line and the sentence of each finding, by the call."""
     calls = json.dumps([*MISTAKES, *RIGHT])
-    done = subprocess.run(
-        [sys.executable, "-", calls], input=PROGRAM, capture_output=True, text=True, cwd=ROOT / "tests",
-        env={"PATH": "/usr/bin:/bin:/usr/local/bin", "HOME": str(ROOT.home()), "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    command = [sys.executable, "-", calls]
+    done = subprocess.run(command, input=PROGRAM, capture_output=True, text=True, env=environment)
     return dict(json.loads(line) for line in done.stdout.splitlines()) or {"error": done.stderr}
 
 

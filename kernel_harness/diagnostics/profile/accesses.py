@@ -124,7 +124,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Units:
-    """What asynchronous units do for one line of the candidate's file, in all blocks of all launches of a kernel and size.
+    """What asynchronous units do for one line of the candidate's file, in all blocks of all equal launches.
 
     `copies` is the number of bulk copies (TMA's included), and `read` and `written` are the bytes of global memory that
     these access: of a box, those inside of the tensor. `products` is the number of `wgmma` instructions of a warpgroup,
@@ -249,8 +249,8 @@ def work_of(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Wo
 def units_of(units: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Units, ...]:
     """Returns what asynchronous units do for each line of the candidate's file `file`, in the order of the lines.
 
-    `units` comes from a worker's message. Lines of other files are left out. Raises KeyError, TypeError or ValueError if
-    `units` is malformed.
+    `units` comes from a worker's message. Lines of other files are left out. Raises KeyError, TypeError or ValueError
+    if `units` is malformed.
     """
     sums: dict[int, list[int]] = {}
     for each in units:

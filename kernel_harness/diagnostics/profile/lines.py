@@ -72,12 +72,11 @@ def _of_units(units: Sequence[Units]) -> list[str]:
     """Returns a table of bulk copies and one of products, which are not sampled. May be empty."""
     copies = [(_short(u), u.copies, u.read, u.written) for u in units if u.copies]
     products = [(_short(u), u.products, u.operations) for u in units if u.products]
-    headers = ("bulk copies, all blocks", "copies", "bytes read", "bytes written"), ("wgmma, all blocks", "products", "operations")
-    return [
-        table(header, rows, align=("left", *["right"] * (len(header) - 1)))
-        for header, rows in zip(headers, (copies, products), strict=True)
-        if rows
-    ]
+    tables = (
+        (("bulk copies, all blocks", "copies", "bytes read", "bytes written"), copies),
+        (("wgmma, all blocks", "products", "operations"), products),
+    )
+    return [table(header, rows, align=("left", *["right"] * (len(header) - 1))) for header, rows in tables if rows]
 
 
 def _short(of: Work | Access | Units) -> str:
