@@ -33,7 +33,7 @@ MISTAKES = {
 RIGHT = [("copied", 0), ("copied", 5), ("copied", 6), ("copied", 7), ("boxes", 0), ("products", 0), ("ring", 0),
          ("ring", 1), ("passed", 0)]  # fmt: skip
 # Prints the findings of each call. Each call has a process, because an error stays in its process.
-PROGRAM = """
+PROGRAM = r"""
 import json, os, sys
 import torch
 import cuda_on_cpu
