@@ -117,7 +117,7 @@ def reached_lack() -> str:
 
     The sentence begins with the place in the program's file.
     """
-    sentence = torch_cuda.lack()
+    sentence = _files.translated(torch_cuda.lack())
     placed = re.match(r"(.*?):(\d+): ", sentence)
     if not placed:
         return sentence

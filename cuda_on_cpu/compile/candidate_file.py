@@ -20,6 +20,8 @@ from cuda_on_cpu.compile.sources import Sources
 # compared with this many lines of the file, and only the first lines of a very long source are compared. A source of
 # more characters than a candidate's file can have is not translated at all.
 _MOST_PLACES, _MOST_LINES, _MOST_CHARACTERS = 8, 20_000, 1 << 20
+# What the emulator says of a function or constant of the driver that it lacks. It does not know the caller's line.
+_OF_DRIVER = re.compile(r"cuda\.h:0: (?=the emulation cannot run (?P<name>c[uU]\w+|CU_\w+)\.)")
 
 
 def source_text(path: Path) -> str:
@@ -101,7 +103,11 @@ class CandidateFile:
         for name in self._sources:
             if name in text:
                 text = self._translated(text, name)
-        return text
+        return _OF_DRIVER.sub(lambda found: self._first_use(found["name"]) or found[0], text)
+
+    def _first_use(self, name: str) -> str:
+        line = self.find(rf"\b{name}")
+        return f"{self.name}:{line}: " if line else ""
 
     def _translated(self, text: str, name: str) -> str:
         label = re.escape(name)

@@ -46,6 +46,12 @@ class ProgramFiles:
                 return placed
         return _shown(file), line
 
+    def translated(self, text: str) -> str:
+        """Returns the message `text` with places in the program's Python files (`CandidateFile.translated`)."""
+        for each in self._callers.values():
+            text = each.translated(text)
+        return text
+
     def owns(self, file: str) -> bool:
         """Returns whether `file`, a path as `place` returns it, is a file of the program."""
         path = Path(file)

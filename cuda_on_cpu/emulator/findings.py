@@ -27,15 +27,20 @@ class Kind(StrEnum):
     MISALIGNED = "misaligned access"
     TRAP = "trap"
     ABSENT_LANE = "absent lane"
+    NO_PROXY_FENCE = "missing proxy fence"
+    STILL_READ = "write before a wait"
+    NO_WAIT = "registers before a wait"
+    FAILED = "failed instruction"
+    HANG = "hang"
     TOO_EARLY = "access before a wait"
 
 
 # Kinds of mistakes that may be the cause of further findings: an access outside an array may hit memory that another
 # thread uses, which looks like a race, and a missed barrier makes a race.
 _CAUSES = (
-    {Kind.FAILED_LAUNCH, Kind.TRAP},
+    {Kind.FAILED_LAUNCH, Kind.TRAP, Kind.FAILED},
     {Kind.OUT_OF_BOUNDS_WRITE, Kind.OUT_OF_BOUNDS_READ, Kind.USE_AFTER_FREE, Kind.INPUT_WRITTEN},
-    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP, Kind.ABSENT_LANE},
+    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP, Kind.ABSENT_LANE, Kind.HANG},
 )
 
 
@@ -254,6 +259,24 @@ def _never_written(f: Finding) -> str:
     return f"{f.detail} are not written by any thread of {f.kernel}, the first at {_at(f)}"
 
 
+def _no_proxy_fence(f: Finding) -> str:
+    line = f" at line {f.there.line}" if f.there else ""
+    text = f"a bulk copy or wgmma of {_actor(f)} reads {_at(f)}, which {_thread(f.there or f.here)} wrote{line}"
+    return f"{text}; no fence.proxy.async is between the two, so it may read what was there before"
+
+
+def _still_read(f: Finding) -> str:
+    line = f" of line {f.there.line}" if f.there else ""
+    reads = f"while the bulk copy or wgmma{line} may still read it"
+    return f"{_actor(f)} writes {_at(f)} {reads}; nothing waits for its end"
+
+
+def _no_wait(f: Finding) -> str:
+    line = f" of line {f.there.line}" if f.there else ""
+    access = "writes" if f.here.writes else "reads"
+    return f"{_actor(f)} {access} a register that gets sums of the wgmma{line}, which has not been waited for"
+
+
 def _too_early(f: Finding) -> str:
     access = "writes" if f.here.writes else "reads"
     return f"host code {access} {f.bytes} bytes of pinned memory before it has waited for the stream that uses them"
@@ -279,5 +302,10 @@ _DESCRIBE = {
     Kind.MISALIGNED: _misaligned,
     Kind.TRAP: lambda f: f"{_actor(f)} ends the launch: {f.detail}",
     Kind.ABSENT_LANE: lambda f: f"{_actor(f)} reads from {f.detail}, so the value is undefined",
+    Kind.NO_PROXY_FENCE: _no_proxy_fence,
+    Kind.STILL_READ: _still_read,
+    Kind.NO_WAIT: _no_wait,
+    Kind.FAILED: lambda f: f"{_actor(f)} has an error here, {f.detail}",
+    Kind.HANG: lambda f: f"{_actor(f)} waits here {f.detail}",
     Kind.TOO_EARLY: _too_early,
 }

@@ -35,13 +35,13 @@ def _mbarrier(it: Instruction) -> str:
     operation = it.parts[1]
     only(it.parts[2:], {"expect_tx", "parity", "b64", *_SPACES, *_ORDERS})
     if operation == "init":
-        return f"{_EMULATOR}::mbarrier_init({_pointer(it.operands[0])}, {it.read(1, 'u32')});"
+        return f"{_EMULATOR}::mbarrier_init({_pointer(it.operands[0])}, {it.read(1, 'u32')}, {_HERE});"
     if operation == "inval":
-        return f"{_EMULATOR}::mbarrier_end({_pointer(it.operands[0])});"
+        return f"{_EMULATOR}::mbarrier_end({_pointer(it.operands[0])}, {_HERE});"
     if operation in ("expect_tx", "complete_tx"):
         sign = "-" if operation == "complete_tx" else ""
         bytes_ = f"{sign}static_cast<std::int64_t>({it.read(1, 'u32')})"
-        return f"{_EMULATOR}::mbarrier_expect({_pointer(it.operands[0])}, {bytes_});"
+        return f"{_EMULATOR}::mbarrier_expect({_pointer(it.operands[0])}, {bytes_}, {_HERE});"
     if operation == "pending_count":
         return it.write(f"{_EMULATOR}::mbarrier_missing({it.read(1, 'b64')})")
     if operation in ("arrive", "arrive_drop"):
@@ -61,10 +61,10 @@ def _arrive(it: Instruction) -> str:
     expects, count = "", "1u"
     if "expect_tx" in it.parts:
         bytes_ = f"static_cast<std::int64_t>({it.read(results + 1, 'u32')})"
-        expects = f"{_EMULATOR}::mbarrier_expect({barrier}, {bytes_}); "
+        expects = f"{_EMULATOR}::mbarrier_expect({barrier}, {bytes_}, {_HERE}); "
     elif more:
         count = it.read(results + 1, "u32")
-    arrival = f"{_EMULATOR}::mbarrier_arrive({barrier}, {count}, {drops})"
+    arrival = f"{_EMULATOR}::mbarrier_arrive({barrier}, {count}, {_HERE}, {drops})"
     return expects + (it.write(arrival) if results else f"{arrival};")
 
 
@@ -94,11 +94,11 @@ def _bulk_copy(parts: Sequence[str], operands: Sequence[str | list[str]]) -> str
         more = _reduction(operation, _NUMBERS[parts[-1]])
     to, source, size = _pointer(operands[0]), _pointer(operands[1]), f"{NAMESPACE}::as<std::uint32_t>({operands[2]})"
     if _IN_GROUP in parts:
-        return f"{{ {more}{_EMULATOR}::bulk_store({to}, {source}, {size}{', &by' * bool(more)}); }}"
+        return f"{{ {more}{_EMULATOR}::bulk_store({to}, {source}, {size}, {_HERE}{', &by' * bool(more)}); }}"
     if _COUNTS_BYTES not in parts:
         raise KeyError("bulk")
     mask = f"{NAMESPACE}::as<std::uint16_t>({operands[4]})" if _TO_ALL in parts else "0"
-    arguments = f"{to}, {source}, {size}, {_pointer(operands[3])}, {mask}"
+    arguments = f"{to}, {source}, {size}, {_pointer(operands[3])}, {_HERE}, {mask}"
     return f"{{ {more}{_EMULATOR}::bulk_load({arguments}{', &by' * bool(more)}); }}"
 
 
@@ -125,11 +125,12 @@ def _tensor_copy(parts: Sequence[str], operands: Sequence[str | list[str]]) -> s
         if reduces:
             (operation,) = (_OPERATIONS[part] for part in parts if part in _OPERATIONS)
             more = _reduction(operation, "kU32")  # the tensor map has the type
-        return f"{{ {more}{_EMULATOR}::tensor_store({operands[0]}, {_pointer(operands[1])}{', &by' * bool(more)}); }}"
+        store = [str(operands[0]), _pointer(operands[1]), _HERE, *(["&by"] if more else [])]
+        return f"{{ {more}{_EMULATOR}::tensor_store({', '.join(store)}); }}"
     if _COUNTS_BYTES not in parts or reduces:
         raise KeyError("tensor")
     mask = f", {NAMESPACE}::as<std::uint16_t>({operands[3]})" if _TO_ALL in parts else ""
-    return f"{_EMULATOR}::tensor_load({_pointer(operands[0])}, {operands[1]}, {_pointer(operands[2])}{mask});"
+    return f"{_EMULATOR}::tensor_load({_pointer(operands[0])}, {operands[1]}, {_pointer(operands[2])}, {_HERE}{mask});"
 
 
 def _reduction(operation: str, type_: str) -> str:
@@ -154,7 +155,8 @@ def _store(it: Instruction) -> str:
     if len(each) != next((int(part[1]) for part in it.parts if part in ("v2", "v4")), 1):
         raise KeyError("vector")
     value = ", ".join(f"{NAMESPACE}::as<{ctype(type_)}>({one})" for one in each)
-    arguments = f"{_pointer(it.operands[0])}, value, sizeof value, {_pointer(it.operands[2])}{', &by' * reduces}"
+    to, barrier = _pointer(it.operands[0]), _pointer(it.operands[2])
+    arguments = f"{to}, value, sizeof value, {barrier}, {_HERE}{', &by' * reduces}"
     return f"{{ {by}const {ctype(type_)} value[] = {{{value}}}; {_EMULATOR}::async_store({arguments}); }}"
 
 
@@ -196,16 +198,21 @@ def _wgmma(it: Instruction) -> str:
     if len(scales) != (0 if integers else 2):
         raise KeyError("scales")
     if isinstance(descriptor, list):
-        first, transposes = f"std::forward_as_tuple({', '.join(descriptor)})", ["0", *transposes]
+        one, two, three, four = (f"{NAMESPACE}::as<std::uint32_t>({each})" for each in descriptor)
+        registers_of_a = f"std::array<std::uint32_t, 4>{{{one}, {two}, {three}, {four}}}.data()"
+        first, transposes = f"0, {registers_of_a}", ["0", *transposes]
     else:
-        first = f"{NAMESPACE}::as<std::uint64_t>({descriptor})"
+        first = f"{NAMESPACE}::as<std::uint64_t>({descriptor}), nullptr"
     negates = [f"{scale} < 0" for scale in scales] or ["false", "false"]
     transposed = [f"({each}) != 0" for each in (*transposes, "0", "0")[:2]]
     kinds = [f"{_EMULATOR}::WgmmaType::{_FACTORS[each]}" for each in (a, b)]
     made = ", ".join([*kinds, f"{_EMULATOR}::WgmmaSum::{_SUMS[total]}", str(columns), *negates, *transposed])
-    sums = f"std::forward_as_tuple({', '.join(registers)})"
-    factors = f"{first}, {it.read(2, 'b64')}, {it.read(3, 'pred')}"
-    return f"{NAMESPACE}::wgmma({_EMULATOR}::WgmmaShape{{{made}}}, {sums}, {factors});"
+    sums = ", ".join(f"{NAMESPACE}::register_of({each})" for each in registers)
+    factors = f"{first}, {it.read(2, 'b64')}, {it.read(3, 'pred')}, {_HERE}"
+    return (
+        f"{{ std::uint32_t* const sums[] = {{{sums}}}; "
+        f"{_EMULATOR}::wgmma_begin({_EMULATOR}::WgmmaShape{{{made}}}, sums, {factors}); }}"
+    )
 
 
 def _registers(it: Instruction) -> str:

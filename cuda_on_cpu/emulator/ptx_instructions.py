@@ -356,10 +356,10 @@ def _barrier(it: Instruction) -> str:
 
 
 def _fence(it: Instruction) -> str:
-    # Of `fence.proxy`, only the order of accesses would matter, and these are in order.
-    known = {"gl", "proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "global", "shared::cta"}
+    # Accesses are in order, so only the sanitizer distinguishes the kinds.
+    known = {"gl", "proxy", "async", "alias", "tensormap::generic", "mbarrier_init", *_SPACES}
     only(it.parts[1:], known | _SCOPES)
-    return "__threadfence();"
+    return "::emulator::fence_proxy_async();" if {"proxy", "async"} <= set(it.parts) else "__threadfence();"
 
 
 def _async_copy(it: Instruction) -> str:
@@ -374,7 +374,7 @@ def _async_copy(it: Instruction) -> str:
     if it.parts[1:4] == ["async", "mbarrier", "arrive"]:
         only(it.parts[4:], {"noinc", "shared", "shared::cta", "b64"})
         counts = "true" if "noinc" in it.parts else "false"
-        return f"::emulator::async_arrive({it.operands[0]}.at, {counts});"
+        return f"::emulator::async_arrive({it.operands[0]}.at, {counts}, EMULATOR_HERE);"
     if it.parts[1] != "async" or parts not in spaces or len(it.operands) > 4:
         raise KeyError("cp")
     to, start, size, *source = map(_text, it.operands)

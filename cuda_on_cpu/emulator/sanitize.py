@@ -155,7 +155,7 @@ class _Lines:
         by_library: dict[str, set[int]] = {}
         for each in raw:
             for side in ("here", "there"):
-                if each.get(side, {}).get("site"):
+                if each.get(side, {}).get("site") and "line" not in each[side]:
                     call = each[side]["site"] - 1  # `site` is a return address, which may belong to the next line
                     by_library.setdefault(each["library"], set()).add(call)
         for library, sites in by_library.items():
@@ -167,6 +167,8 @@ class _Lines:
         `side` is "here" for the access that the finding reports as the mistake, and "there" for the access that
         conflicts with it. If the line of the access is unknown, returns the file and the line of the kernel launch.
         """
+        if "line" in finding[side]:  # of an instruction that the emulator translates
+            return self._file.place(finding[side]["file"], finding[side]["line"])
         call = finding[side]["site"] - 1
         return self._known.get((finding["library"], call), (finding["launch_file"], finding["launch_line"]))
 

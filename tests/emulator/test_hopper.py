@@ -6,6 +6,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from support import matrix_units
 from support.emulated_process import emulated, extension, inside  # noqa: F401 - a fixture
 from support.hopper import CHECKS, COPIED, LOADED, NO_WAIT
 
@@ -19,6 +20,12 @@ def ops() -> ModuleType:
 def test_hopper(name):
     CHECKS[name](ops())
     torch.cuda.synchronize()
+
+
+@emulated
+@pytest.mark.parametrize("name", matrix_units.CHECKS)
+def test_mma_sync_and_wmma_cut_off_what_an_h200_cuts_off(name):
+    matrix_units.CHECKS[name](extension("matrix_units"))
 
 
 @emulated

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "emulator/half.h"
+#include "emulator/matrix_unit.h"
 
 namespace emulator {
 namespace {
@@ -80,37 +82,46 @@ __attribute__((optimize("O3"))) void finish(const Row& row, const float* __restr
     for (std::size_t column = 0; column < row.columns; ++column) sums[column] = static_cast<float>(cut(totals[column] * (1.0 / scales[column]), row.alignment.kept));
 }
 
-std::vector<std::int32_t> exponents_of(const std::vector<float>& numbers, int least) {
-  std::vector<std::int32_t> found(numbers.size());
-  std::transform(numbers.begin(), numbers.end(), found.begin(), [&](float each) { return exponent_of(each, least, kOfZero); });
-  return found;
+__attribute__((optimize("O3"))) void set_exponents(std::vector<std::int32_t>& out, std::span<const float> numbers, int least) {
+  out.resize(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) out[i] = exponent_of(numbers[i], least, kOfZero);
 }
 
-bool all_finite(const std::vector<float>& numbers) {
-  return std::all_of(numbers.begin(), numbers.end(), [](float each) { return std::isfinite(each); });
+bool all_finite(std::span<const float> numbers) {
+  std::uint32_t most = 0;
+  for (const float each : numbers) most = std::max(most, std::bit_cast<std::uint32_t>(each) & 0x7FFFFFFF);
+  return most < 0x7F800000;
 }
 
 }  // namespace
 
-void add_aligned(const Alignment& alignment, std::vector<float>& sums, const std::vector<float>& a, const std::vector<float>& b, std::size_t columns) {
+void add_aligned(const Alignment& alignment, std::span<float> sums, std::span<const float> a, std::span<const float> b, std::size_t columns) {
   const std::size_t rows = sums.size() / columns, depth = a.size() / rows;
   const bool finite = all_finite(a) && all_finite(b) && all_finite(sums);
-  const auto a_exponents = exponents_of(a, alignment.least_a), b_exponents = exponents_of(b, alignment.least_b);
-  std::vector<std::int32_t> largest(columns), parts(columns);
-  std::vector<float> scales(columns);
-  std::vector<double> totals(columns);
+  static thread_local std::vector<std::int32_t> a_exponents, b_exponents, largest, parts;
+  static thread_local std::vector<float> scales;
+  static thread_local std::vector<double> totals;
+  set_exponents(a_exponents, a, alignment.least_a);
+  set_exponents(b_exponents, b, alignment.least_b);
+  largest.resize(columns), parts.resize(columns), scales.resize(columns), totals.resize(columns);
   for (std::size_t r = 0; r < rows; ++r) {
     const Row row{alignment, &a[r], b.data(), &a_exponents[r], b_exponents.data(), depth, rows, columns};
     float* const of_row = &sums[r * columns];
     align(row, of_row, largest.data(), scales.data());
     add(row, of_row, scales.data(), parts.data(), totals.data());
-    for (std::size_t column = 0; column < columns; ++column) {
-      if (finite && largest[column] <= kLargest) continue;
-      const double whole = plain(row, of_row[column], column);
-      if (!std::isfinite(whole) || largest[column] > kLargest) totals[column] = whole * scales[column];
+    if (!finite || *std::max_element(largest.begin(), largest.end()) > kLargest) {
+      for (std::size_t column = 0; column < columns; ++column) {
+        const double whole = plain(row, of_row[column], column);
+        if (!std::isfinite(whole) || largest[column] > kLargest) totals[column] = whole * scales[column];
+      }
     }
     finish(row, scales.data(), totals.data(), of_row);
   }
+}
+
+void multiply_in_unit(Factor factor, bool halves, std::span<float> sums, std::span<const float> a, std::span<const float> b, std::size_t columns) {
+  const int least = factor == Factor::kHalf ? -14 : -126;
+  add_aligned({25, 23, least, least, halves}, sums, a, b, columns);
 }
 
 }  // namespace emulator

@@ -1,7 +1,7 @@
 // Sums of products as the matrix units of an H100 form them.
 #pragma once
 #include <cstddef>
-#include <vector>
+#include <span>
 
 namespace emulator {
 
@@ -18,6 +18,6 @@ struct Alignment {
 };
 
 // Adds to `sums` (rows x columns) the products of `a` (depth x rows) and `b` (depth x columns).
-void add_aligned(const Alignment& alignment, std::vector<float>& sums, const std::vector<float>& a, const std::vector<float>& b, std::size_t columns);
+void add_aligned(const Alignment& alignment, std::span<float> sums, std::span<const float> a, std::span<const float> b, std::size_t columns);
 
 }  // namespace emulator

@@ -62,27 +62,23 @@ void make_copies_of(const void* barrier) {
   bound.erase(found);
 }
 
-void async_arrive(void* barrier, bool counts) {
-  if (!counts) mbarrier_more(barrier);
+Batch unfinished_copies() {
   Queue& queue = mine();
   Batch all;
   for (const Batch& batch : queue.committed) all.insert(all.end(), batch.begin(), batch.end());
   all.insert(all.end(), queue.open.begin(), queue.open.end());
-  Core* const owner = core;
-  owner->engine().work.push_back([=] {
-    for (const Copy& copy : all) make({copy});
-    mbarrier_arrive(barrier, 1);
-  });
+  return all;
 }
 
 unsigned arrive(ArrivalBarrier& barrier, int arrivals) {
+  if (sanitize::on) sanitize::gave(&barrier);
   const unsigned phase = barrier.phase;
   barrier.left -= arrivals;
   if (barrier.left > 0) return phase;
   make_copies_of(&barrier);
   barrier.left = barrier.expected;
   ++barrier.phase;
-  if (sanitize::on) sanitize::order_block();
+  if (sanitize::on) sanitize::order_blocks();
   return phase;
 }
 
@@ -91,8 +87,12 @@ void meet_at_barrier(unsigned number, unsigned threads, bool waits) {
   if (barrier.left == barrier.expected) barrier.left = barrier.expected = static_cast<int>(threads);
   const unsigned phase = arrive(barrier, 1);
   while (waits && barrier.phase == phase) yield();
+  if (waits && sanitize::on) sanitize::took(&barrier);
 }
 
-unsigned phase_of(const ArrivalBarrier& barrier) { return barrier.phase; }
+unsigned phase_of(const ArrivalBarrier& barrier) {
+  if (sanitize::on) sanitize::took(&barrier);
+  return barrier.phase;
+}
 
 }  // namespace emulator

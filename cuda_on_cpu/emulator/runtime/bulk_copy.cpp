@@ -1,4 +1,5 @@
 // Bulk copies, the groups of bulk stores, and reductions in bulk.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
@@ -7,16 +8,22 @@
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
 #include "emulator/mbarrier.h"
+#include "emulator/memory.h"
+#include "emulator/profile.h"
+#include "emulator/sanitize.h"
 #include "pending.h"
 
 namespace emulator {
 namespace {
 
-bool aligned(const void* a, const void* b, std::uint32_t bytes) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b) | bytes;
-  if (bits % 16 == 0) return true;
-  fail_in_kernel("a bulk copy whose addresses or size are no multiples of 16 bytes");
-  return false;
+bool aligned(const void* to, const void* from, std::uint32_t bytes, SourcePlace place) {
+  const auto lacks = [&](const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 != 0; };
+  const char* wrong = lacks(to)     ? "a bulk copy to an address that is no multiple of 16: align the array, and each piece of it"
+                      : lacks(from) ? "a bulk copy from an address that is no multiple of 16: align the array, and each piece of it"
+                      : bytes % 16  ? "a bulk copy of a size that is no multiple of 16 bytes: copy the rest by ordinary instructions"
+                                    : nullptr;
+  if (wrong) fail_at(place, wrong);
+  return !wrong;
 }
 
 template <class T>
@@ -71,18 +78,27 @@ void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction
   }
 }
 
-// The copies are made later, not by the thread that would fault then.
-void check_room(const void* address, std::size_t bytes) {
-  if (core->overruns(address, bytes)) trap("a bulk copy that exceeds shared memory", cudaErrorIllegalAddress, nullptr);
+void fence_proxy_async() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  if (sanitize::on) sanitize::fence_proxy();
 }
 
-void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy) {
-  check_room(to, bytes);
+// The copies are made later, not by the thread that would fault then.
+void check_room(const void* address, std::size_t bytes, SourcePlace place) {
+  if (!core->overruns(address, bytes)) return;
+  trap((text_of(place) + ": a bulk copy that exceeds shared memory: compare its size with that of the array").c_str(), cudaErrorIllegalAddress,
+       sanitize::on ? sanitize::caller_of(place) : nullptr);
+}
+
+void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, SourcePlace place, std::function<void(void*)> copy) {
+  check_room(to, bytes, place);
   Core* const owner = core;
   const auto load = [=](void* to, void* barrier) {
+    if (sanitize::on) sanitize::unit_writes(to, bytes, place), sanitize::gave(barrier);
     owner->engine().work.push_back([=] {
       copy(to);
-      mbarrier_expect(barrier, -static_cast<std::int64_t>(bytes));
+      if (sanitize::on) sanitize::arrived(to, bytes);
+      mbarrier_expect(barrier, -static_cast<std::int64_t>(bytes), place);
     });
   };
   if (!mask) return load(to, barrier);
@@ -90,11 +106,13 @@ void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, 
     if (mask >> rank & 1) load(owner->in_block(to, rank), owner->in_block(barrier, rank));
 }
 
-void add_store(std::function<void()> copy) {
+void add_store(const void* from, std::size_t bytes, SourcePlace place, std::function<void()> copy) {
+  check_room(from, bytes, place);
   Core* const owner = core;
   const unsigned thread = thread_index();
   BulkGroups& groups = owner->pending().bulk(thread);
-  const std::uint64_t group = groups.finished + groups.unfinished.size();  // the number that the open group will have
+  const std::uint64_t group = groups.committed();  // the number that the open group will have
+  if (sanitize::on) sanitize::unit_reads(from, bytes, place, {kWarpgroups + thread, group + 1});
   ++groups.open;
   owner->engine().work.push_back([=] {
     copy();
@@ -117,20 +135,24 @@ std::function<void(void*)> copy_of(const void* from, std::uint32_t bytes, const 
 }
 }  // namespace
 
-void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask, const Reduction* reduction) {
-  if (aligned(to, from, bytes)) add_load(to, barrier, mask, bytes, copy_of(from, bytes, reduction));
+void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, SourcePlace place, std::uint32_t mask, const Reduction* reduction) {
+  if (!aligned(to, from, bytes, place)) return;
+  if (sanitize::on) sanitize::unit_reads(from, bytes, place);
+  if (profile::on && is_device(from)) profile::copied(place, bytes, 0);
+  add_load(to, barrier, mask, bytes, place, copy_of(from, bytes, reduction));
 }
 
-void async_store(void* to, const void* value, std::uint32_t bytes, void* barrier, const Reduction* reduction) {
+void async_store(void* to, const void* value, std::uint32_t bytes, void* barrier, SourcePlace place, const Reduction* reduction) {
   std::array<char, 16> kept;  // the longest has four numbers of 32 bits
   std::memcpy(kept.data(), value, bytes);
-  add_load(to, barrier, 0, bytes, copy_of([kept]() -> const void* { return kept.data(); }, bytes, reduction));
+  add_load(to, barrier, 0, bytes, place, copy_of([kept]() -> const void* { return kept.data(); }, bytes, reduction));
 }
 
-void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction) {
-  if (!aligned(to, from, bytes)) return;
-  check_room(from, bytes);
-  add_store([to, copy = copy_of(from, bytes, reduction)] { copy(to); });
+void bulk_store(void* to, const void* from, std::uint32_t bytes, SourcePlace place, const Reduction* reduction) {
+  if (!aligned(to, from, bytes, place)) return;
+  add_store(from, bytes, place, [to, copy = copy_of(from, bytes, reduction)] { copy(to); });
+  if (sanitize::on) sanitize::unit_writes(to, bytes, place, reduction);
+  if (profile::on) profile::copied(place, 0, bytes);
 }
 
 void bulk_commit() {
@@ -144,12 +166,13 @@ void bulk_wait(unsigned newest_left, SourcePlace place) {
   struct Finished : Waiting {
     BulkGroups& groups;
     unsigned newest_left;
-    SourcePlace place;
-    Finished(BulkGroups& groups, unsigned newest_left, SourcePlace place) : groups(groups), newest_left(newest_left), place(place) {}
+    Finished(BulkGroups& groups, unsigned newest_left, SourcePlace place) : Waiting(place), groups(groups), newest_left(newest_left) {}
     bool holds() override { return groups.unfinished.size() <= newest_left; }
-    std::string text() const override { return text_of(place) + " for bulk copies that never end"; }
+    std::string text() const override { return "for bulk copies that never end"; }
   } finished(core->pending().bulk(thread_index()), newest_left, place);
   wait_until(finished);
+  const std::uint64_t committed = finished.groups.committed();
+  if (sanitize::on) sanitize::reads_ended({kWarpgroups + thread_index(), committed - std::min<std::uint64_t>(committed, newest_left)});
 }
 
 }  // namespace emulator

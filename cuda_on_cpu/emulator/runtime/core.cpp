@@ -84,7 +84,7 @@ void Core::place_shared() {
   const std::size_t bytes = rounded(end + rest, std::max(unit, library_.alignment));
   shared_.resize(bytes - part_.low);
   static_ = shared_.end() - bytes;
-  dynamic_ = sanitize::on ? sanitize::dynamic_memory(launch_->shared_bytes) : static_ + behind;
+  dynamic_ = sanitize::on ? sanitize::dynamic_memory(launch_->shared_bytes, static_ + behind) : static_ + behind;
   if (sanitize::on) sanitize::static_memory(static_, part_.high);
 }
 
@@ -142,7 +142,8 @@ char* Core::matrix_at(std::uint32_t low) {
 void* Core::in_block(const void* address, unsigned rank) {
   if (rank >= std::max<std::size_t>(peers_.size(), 1)) return fail("an access to the shared memory of a block that the cluster does not have"), const_cast<void*>(address);
   const char* at = static_cast<const char*>(address);
-  return peers_.empty() ? const_cast<char*>(at) : peers_[rank]->static_ + (at - static_);
+  if (peers_.empty()) return const_cast<char*>(at);
+  return in_dynamic(at) ? peers_[rank]->dynamic_ + (at - dynamic_) : peers_[rank]->static_ + (at - static_);
 }
 
 unsigned Core::rank_of(const void* address) const {
@@ -568,8 +569,11 @@ void Core::report_deadlock() {
   while (blocked + 1 < threads_.size() && !threads_[blocked].at_barrier) ++blocked;
   const auto parked = std::find_if(threads_.begin(), threads_.end(), [](const Thread& each) { return each.waits; });
   if (parked != threads_.end()) {
-    set_fault(name(index_of(*parked)) + " waits " + parked->waits->text());
-  } else if (waiting_) {
+    set_fault(name(index_of(*parked)) + " waits at " + text_of(parked->waits->place) + " " + parked->waits->text());
+    if (sanitize::on) sanitize::stuck(index_of(*parked), parked->waits->place, parked->waits->text());
+    return drop_threads();
+  }
+  if (waiting_) {
     set_fault(name(blocked) + " waits at a barrier that " + std::to_string(alive_ - waiting_) + " threads of its block never reach");
   } else {
     for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
@@ -611,6 +615,10 @@ void* shared_at(std::uint32_t low) { return core->shared_at(low); }
 bool in_kernel() { return core && core->runs(); }
 // A device function can also run on the host: in an algorithm of cub or thrust.
 void fail_in_kernel(const char* what) { in_kernel() ? core->fail(what) : fail(cudaErrorLaunchFailure, what); }
+void fail_at(SourcePlace place, const std::string& what) {
+  if (sanitize::on && in_kernel()) sanitize::failed(place, what);
+  fail_in_kernel((text_of(place) + ": " + what).c_str());
+}
 namespace {
 std::mutex lack_mutex;
 std::string reached;  // a sentence on the first construct that this process has reached and that the emulator cannot run

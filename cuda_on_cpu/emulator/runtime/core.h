@@ -19,7 +19,7 @@ namespace emulator {
 // Sets the fault of the launch: its text, and its error, a cudaError_t. Keeps only the first fault of a launch.
 void set_fault(const std::string& text, int error = cudaErrorLaunchFailure);
 
-inline std::string text_of(SourcePlace place) { return "at " + std::string(place.file) + ":" + std::to_string(place.line); }
+inline std::string text_of(SourcePlace place) { return std::string(place.file) + ":" + std::to_string(place.line); }
 inline bool is_in(const void* address, const char* start, std::size_t bytes) { return address >= start && address < start + bytes; }
 inline std::uint64_t volume(const dim3& size) { return static_cast<std::uint64_t>(size.x) * size.y * size.z; }
 // TMA and wgmma exchange pieces of 16 bytes by the address. The pattern has rows of 32, 64 or 128 bytes; 16 stands for none.
@@ -54,10 +54,12 @@ class Pending;
 // What a thread waits for and no barrier counts, such as a phase of an mbarrier.
 class Waiting {
  public:
+  explicit Waiting(SourcePlace place) : place(place) {}
   virtual ~Waiting() = default;
   virtual bool holds() = 0;                  // whether the thread goes on
   virtual std::string text() const = 0;      // what it waits for
   virtual bool ends() const { return false; }  // whether it may end before, when no other thread can go on
+  const SourcePlace place;
 };
 // Lets the running thread wait. Returns false if the wait has ended although the condition does not hold.
 bool wait_until(Waiting& waiting);
@@ -140,6 +142,7 @@ class Core {
   bool cooperative() const { return launch_->cooperative; }
   const Launch& launch() const { return *launch_; }
   unsigned threads_alive() const { return alive_; }
+  const void* cluster_barrier() const { return engine_; }
   bool end_waits();  // ends those waits that may end. Returns false if there are none, or if this has changed nothing
   void report_deadlock();
   void drop_threads();
@@ -282,10 +285,11 @@ std::uint64_t clusters_of(const Launch& launch);
 extern EMULATOR_BUILT_IN Core* core;
 
 // The work of the copy unit. A load goes to `to` and counts its bytes at `barrier`, or in each block of `mask`; `copy` makes
-// it, given the place where it goes. A store belongs to the open bulk group of the running thread.
-void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy);
-void add_store(std::function<void()> copy);
-void check_room(const void* address, std::size_t bytes);  // ends the block if bytes in shared memory exceed it
+// it, given the place where it goes. A store of `bytes` at `from` belongs to the open bulk group of the running thread.
+void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, SourcePlace place, std::function<void(void*)> copy);
+void add_store(const void* from, std::size_t bytes, SourcePlace place, std::function<void()> copy);
+void check_room(const void* address, std::size_t bytes, SourcePlace place);  // ends the block if bytes in shared memory exceed it
+void fail_at(SourcePlace place, const std::string& what);  // reports an error of the running thread
 void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction& by);
 // Makes the copies that are bound to a barrier which opens.
 void make_copies_of(const void* barrier);

@@ -43,6 +43,7 @@ void Group::end_launch() {
 }
 
 void Group::run(const std::vector<std::uint64_t>& numbers) {
+  if (sanitize::on) sanitize::begin_group();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     core = blocks_[i].get();
     core->begin_block(numbers[i]);
@@ -57,7 +58,7 @@ void Group::run(const std::vector<std::uint64_t>& numbers) {
 bool Group::run_turns() {
   bool ran = false, spun = false, alive = false;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    Core& block = *blocks_[sanitize::on ? sanitize::nth_block(i) : i];
+    Core& block = *blocks_[sanitize::on ? sanitize::nth_turn(i) : i];
     const Turn turn = block.advance();
     if (block.was_abandoned()) return false;
     ran |= turn == Turn::kRan, spun |= turn == Turn::kSpun, alive |= block.threads_alive() > 0;
@@ -133,25 +134,26 @@ bool Core::passed_cluster(unsigned thread) {
     if (engine_->cluster_arrived < alive) return false;
     engine_->cluster_arrived = 0;
     ++engine_->cluster_phase;
-    if (sanitize::on) sanitize::order_block();
+    if (sanitize::on) sanitize::order_blocks();
   }
   return true;
 }
 
-void cluster_arrive() { core->arrive_in_cluster(); }
+void cluster_arrive() {
+  if (sanitize::on) sanitize::gave(core->cluster_barrier());
+  core->arrive_in_cluster();
+}
 
 void cluster_wait(SourcePlace place) {
   struct Passed : Waiting {
     Core& owner;
     unsigned thread;
-    SourcePlace place;
-    Passed(Core& owner, unsigned thread, SourcePlace place) : owner(owner), thread(thread), place(place) {}
+    Passed(Core& owner, unsigned thread, SourcePlace place) : Waiting(place), owner(owner), thread(thread) {}
     bool holds() override { return owner.passed_cluster(thread); }
-    std::string text() const override {
-      return text_of(place) + " at the barrier of its cluster, which other threads never reach";
-    }
+    std::string text() const override { return "at the barrier of its cluster, which other threads never reach"; }
   } passed(*core, thread_index(), place);
   wait_until(passed);
+  if (sanitize::on) sanitize::took(core->cluster_barrier());
 }
 
 const char* wrong_cluster(const Launch& launch) {

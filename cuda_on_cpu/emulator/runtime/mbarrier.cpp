@@ -21,9 +21,13 @@ static_assert(sizeof(Counts) == 8);
 
 Counts state_of(const void* barrier) { return std::bit_cast<Counts>(__atomic_load_n(static_cast<const std::uint64_t*>(barrier), __ATOMIC_SEQ_CST)); }
 
-bool usable(const void* barrier) {
-  const char* wrong = reinterpret_cast<std::uintptr_t>(barrier) % 8 ? "an mbarrier whose address is no multiple of 8" : state_of(barrier).absent ? "an mbarrier that was not initialised" : nullptr;
-  if (wrong) fail_in_kernel(wrong);
+constexpr char kMisaligned[] = "an mbarrier whose address is no multiple of 8: declare it as uint64_t, or align it";
+
+bool usable(const void* barrier, SourcePlace place) {
+  const char* wrong = reinterpret_cast<std::uintptr_t>(barrier) % 8 ? kMisaligned
+                      : state_of(barrier).absent                    ? "an mbarrier that was not initialised: one thread must call mbarrier.init before, and a barrier must follow"
+                                                                    : nullptr;
+  if (wrong) fail_at(place, wrong);
   return !wrong;
 }
 
@@ -43,42 +47,42 @@ std::uint64_t update(void* barrier, Change change) {
   ++core->engine().events;
   if (opens) {
     make_copies_of(barrier);
-    if (sanitize::on) sanitize::order_block();
+    if (sanitize::on) sanitize::order_blocks();
   }
   return before;
 }
 
 class Phase : public Waiting {
  public:
-  Phase(const void* barrier, bool parity, SourcePlace place) : barrier_(barrier), parity_(parity), place_(place) {}
+  Phase(const void* barrier, bool parity, SourcePlace place) : Waiting(place), barrier_(barrier), parity_(parity) {}
   bool holds() override { return state_of(barrier_).phase != parity_; }
   bool ends() const override { return true; }
   std::string text() const override {
     const Counts state = state_of(barrier_);
-    return text_of(place_) + " for the end of a phase (parity " + std::to_string(parity_) + ") of the mbarrier at " + core->where(barrier_) +
+    return "for the end of a phase (parity " + std::to_string(parity_) + ") of the mbarrier at " + core->where(barrier_) +
            ": " + std::to_string(state.missing) + " of " + std::to_string(state.expected) + " arrivals and " + std::to_string(state.bytes) + " bytes are missing";
   }
 
  private:
   const void* barrier_;
   bool parity_;
-  SourcePlace place_;
 };
 
 }  // namespace
 
-void mbarrier_init(void* barrier, std::uint32_t count) {
-  if (!count || count > kMost) return fail_in_kernel("an mbarrier for no arrival, or for more than 1048575");
-  if (reinterpret_cast<std::uintptr_t>(barrier) % 8) return fail_in_kernel("an mbarrier whose address is no multiple of 8");
+void mbarrier_init(void* barrier, std::uint32_t count, SourcePlace place) {
+  if (!count || count > kMost) return fail_at(place, "an mbarrier for no arrival, or for more than 1048575");
+  if (reinterpret_cast<std::uintptr_t>(barrier) % 8) return fail_at(place, kMisaligned);
   __atomic_store_n(static_cast<std::uint64_t*>(barrier), std::bit_cast<std::uint64_t>(Counts{count, count, 0, 0, 0}), __ATOMIC_SEQ_CST);
 }
 
-void mbarrier_end(void* barrier) {
-  if (usable(barrier)) *static_cast<std::uint64_t*>(barrier) = ~std::uint64_t{0};
+void mbarrier_end(void* barrier, SourcePlace place) {
+  if (usable(barrier, place)) *static_cast<std::uint64_t*>(barrier) = ~std::uint64_t{0};
 }
 
-std::uint64_t mbarrier_arrive(void* barrier, std::uint32_t count, bool drops) {
-  if (!usable(barrier)) return 0;
+std::uint64_t mbarrier_arrive(void* barrier, std::uint32_t count, SourcePlace place, bool drops) {
+  if (!usable(barrier, place)) return 0;
+  if (sanitize::on) sanitize::gave(barrier);
   bool too_many = false;
   const std::uint64_t before = update(barrier, [&](Counts& state) {
     too_many = count > state.missing || (drops && count > state.expected);
@@ -86,36 +90,43 @@ std::uint64_t mbarrier_arrive(void* barrier, std::uint32_t count, bool drops) {
     state.missing -= count;
     if (drops) state.expected -= count;
   });
-  if (too_many) fail_in_kernel("more arrivals at an mbarrier than its phase expects");
+  if (too_many) fail_at(place, "more arrivals at an mbarrier than its phase expects: let as many threads arrive as mbarrier.init says");
   return before;
 }
 
-void mbarrier_more(void* barrier) {
-  if (usable(barrier)) update(barrier, [](Counts& state) { ++state.missing; });
+void async_arrive(void* barrier, bool counts, SourcePlace place) {
+  if (sanitize::on) sanitize::gave(barrier);
+  if (!counts && usable(barrier, place)) update(barrier, [](Counts& state) { ++state.missing; });
+  core->engine().work.push_back([barrier, place, copies = unfinished_copies()] {
+    make(copies);
+    mbarrier_arrive(barrier, 1, place);
+  });
 }
 
-void mbarrier_expect(void* barrier, std::int64_t bytes) {
-  if (!usable(barrier)) return;
+void mbarrier_expect(void* barrier, std::int64_t bytes, SourcePlace place) {
+  if (!usable(barrier, place)) return;
   bool too_many = false;
   update(barrier, [&](Counts& state) {
     const std::int64_t sum = state.bytes + bytes;
     too_many = sum > kMost || sum < -static_cast<std::int64_t>(kMost);
     if (!too_many) state.bytes = sum;
   });
-  if (too_many) fail_in_kernel("more bytes at an mbarrier than the 1048575 that a phase can count");
+  if (too_many) fail_at(place, "more bytes at an mbarrier than the 1048575 that a phase can count");
 }
 
 bool mbarrier_parity(std::uint64_t state) { return std::bit_cast<Counts>(state).phase; }
 std::uint32_t mbarrier_missing(std::uint64_t state) { return std::bit_cast<Counts>(state).missing; }
 
 bool mbarrier_wait(const void* barrier, bool parity, SourcePlace place) {
-  if (!usable(barrier)) return true;
+  if (!usable(barrier, place)) return true;
   Phase phase(barrier, parity, place);
   if (core->where(barrier).empty()) {  // other blocks may arrive at it
     while (!phase.holds()) yield();
-    return true;
+  } else if (!wait_until(phase)) {
+    return false;
   }
-  return wait_until(phase);
+  if (sanitize::on) sanitize::took(barrier);
+  return true;
 }
 
 }  // namespace emulator

@@ -26,6 +26,7 @@ struct BulkGroups {  // of a thread's bulk copies that bulk groups count
   unsigned open = 0;                // the copies that no group has
   std::deque<unsigned> unfinished;  // how many copies of each committed group have not been made, the oldest group first
   std::uint64_t finished = 0;       // how many groups left `unfinished`
+  std::uint64_t committed() const { return finished + unfinished.size(); }
   void retire() {
     while (!unfinished.empty() && !unfinished.front()) unfinished.pop_front(), ++finished;
   }
@@ -59,5 +60,6 @@ class Pending {
 
 inline unsigned thread_index() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 void make(const Batch& batch);
+Batch unfinished_copies();  // of the running thread, by cp.async
 
 }  // namespace emulator

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,12 @@ constexpr std::size_t kMostSteps = 400;
 using Count = std::atomic<std::uint64_t>;
 using Records = std::vector<std::unique_ptr<BlockRecord>>;
 
+// What asynchronous units do for a line of the source: copies of the bulk units and the bytes of global memory that these
+// access, or products of warpgroups and their operations.
+struct UnitCounts {
+  std::uint64_t copies = 0, read = 0, written = 0, products = 0, operations = 0;
+};
+
 struct Counts {
   std::string kernel;
   dim3 grid, block;
@@ -48,7 +55,9 @@ struct Counts {
   Instructions instructions;
   std::uint64_t recorded_launches = 0, sampled_blocks = 0, left_out = 0;
   std::map<const void*, Executed> steps;
+  std::map<std::pair<std::string, int>, UnitCounts> units;  // by file and line
 };
+std::mutex units_mutex;
 
 // The update that the thread which runs on this OS thread has begun, and whether it adds 1 without use for the result.
 thread_local Update update = Update::kNative;
@@ -175,6 +184,24 @@ void put_steps(std::string& text, const Counts& counts) {
   text += "]";
 }
 
+void put_units(std::string& text, const Counts& counts) {
+  text += ", \"units\": [";
+  for (const auto& [place, units] : counts.units) {
+    if (text.back() != '[') text += ", ";
+    text += "{\"file\": " + quoted(place.first);
+    put(text, "line", static_cast<std::uint64_t>(place.second));
+    put(text, "copies", units.copies);
+    put(text, "read", units.read);
+    put(text, "written", units.written);
+    put(text, "products", units.products);
+    put(text, "operations", units.operations);
+    text += "}";
+  }
+  text += "]";
+}
+
+UnitCounts& units_of(SourcePlace place) { return first_equal().units[{place.file, place.line}]; }
+
 }  // namespace
 
 void launched(const Launch& launch) {
@@ -213,6 +240,20 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
   BlockRecord* record = running_record();
   if (!record) return;
   record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, widest, update);
+}
+
+void copied(SourcePlace place, std::uint64_t read, std::uint64_t written) {
+  add(counted.back().global_read, read);
+  add(counted.back().global_written, written);
+  const std::lock_guard lock(units_mutex);
+  UnitCounts& units = units_of(place);
+  ++units.copies, units.read += read, units.written += written;
+}
+
+void multiplied(SourcePlace place, std::uint64_t operations) {
+  const std::lock_guard lock(units_mutex);
+  UnitCounts& units = units_of(place);
+  ++units.products, units.operations += operations;
 }
 
 void stepped(const void* site) {
@@ -273,6 +314,7 @@ extern "C" const char* emulator_profile_end() {
     put(text, "left_out", each.left_out);
     put_instructions(text, each);
     put_steps(text, each);
+    put_units(text, each);
     text += "}";
   }
   text += "]";

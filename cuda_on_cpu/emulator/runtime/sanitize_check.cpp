@@ -16,7 +16,8 @@ constexpr std::size_t kFarFromStatic = 64 * 1024, kFar = std::size_t{1} << 36;
 }  // namespace
 
 void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, const void* caller) {
-  if (block_->threads[thread_].stack.holds(p) || built_in_.holds(p) || !checks) return;
+  if (built_in_.holds(p) || !checks) return;
+  if (block_->threads[thread_].stack.holds(p)) return check_registers(p, bytes, write, caller);
   settle();
   Region* region = memory().at(p);
   if (!region) {
@@ -29,8 +30,12 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
   if (stray(*region, p, bytes)) return keep(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller, *region, p, bytes);
   if (write && region->read_only) keep(Kind::kInputWritten, caller, *region, p, bytes);
   memory().ready(*region);
-  if (!shared(*region) && manner != Manner::kPlain) sync(p);
-  if (!write && unfilled(*region, p, bytes)) keep(Kind::kUninitialized, caller, *region, p, bytes);
+  const bool orders = manner == Manner::kAtomic || manner == Manner::kVolatile;
+  if (!shared(*region) && orders) sync(p);
+  if (orders) took(&given_), gave(&given_);  // another thread may wait for it
+  if (write && shared(*region) && !readings_.empty()) check_readings(*region, p, bytes, caller);
+  if (manner != Manner::kUnit && shared(*region) && !arriving_.empty()) check_arriving(*region, p, bytes, write, caller);
+  if (!write && manner != Manner::kUnit && unfilled(*region, p, bytes)) keep(Kind::kUninitialized, caller, *region, p, bytes);
   if (write) region->written_by = launch_;
   const std::size_t offset = static_cast<std::size_t>(p - region->base), end = offset + bytes;
   for (std::size_t at = offset; at < end;) {
@@ -117,6 +122,7 @@ void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool wr
     race(p, write, atomic, conflicts(g.read, bytes, atomic, local) ? g.read : g.elsewhere, false, region, caller);
   }
   Access fresh = now(bytes, atomic, caller);
+  if (manner == Manner::kUnit) fresh.thread |= kUnit;
   Access& last = write ? g.write : g.read;
   if (last.generation == fresh.generation && last.thread == fresh.thread && last.clock == fresh.clock) fresh.bytes |= last.bytes;
   else if (!write && last.thread != fresh.thread && !ordered(last, local)) g.elsewhere = last;

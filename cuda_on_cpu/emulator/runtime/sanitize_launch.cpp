@@ -99,12 +99,14 @@ int Watch::record(const Launch& launch) {
 void Watch::begin_launch(const Launch& launch) {
   launch_ = record(launch);
   launch_first_ = generation_ + 1;
-  cooperative_ = launch.cooperative;
-  if (cooperative_) drop_statics();
+  clustered_ = volume(launch.cluster) > 1;
+  grouped_ = launch.cooperative || clustered_;
+  if (grouped_) drop_statics();
   blocks_.clear();
   block_ = nullptr;
   launch_aborted = false;
-  block_order = permutation(volume(launch.grid), 2 * launches.size());
+  block_order = permutation(volume(launch.grid) / volume(launch.cluster), 2 * launches.size());
+  turn_order = launch.cooperative ? permutation(volume(launch.grid), 2 * launches.size()) : permutation(volume(launch.cluster), 2 * launches.size());
   thread_order = permutation(volume(launch.block), 2 * launches.size() + 1);
   library_ = library_of(reinterpret_cast<const void*>(launch.body));
   host_stack_ = host_stack();
@@ -113,11 +115,11 @@ void Watch::begin_launch(const Launch& launch) {
   named_ = names == arrays.end() || names->second.empty() ? nullptr : &names->second;
 }
 
-// Each block of a cooperative launch has static memory of its own, for this launch alone.
+// Each block of a group has static memory of its own, for this launch alone.
 void Watch::static_memory(char* start, std::size_t bytes) {
   for (const Region* each : static_)
     if (each->base == start && each->bytes == bytes) return;
-  if (!cooperative_) drop_statics();
+  if (!grouped_) drop_statics();
   if (bytes) static_.push_back(memory().add({.base = start, .bytes = bytes, .place = Place::kStatic}));
 }
 
@@ -126,9 +128,9 @@ void Watch::drop_statics() {
   static_.clear();
 }
 
-char* Watch::dynamic_memory(std::size_t bytes) {
+char* Watch::dynamic_memory(std::size_t bytes, const char* behind) {
   if (!bytes) return nullptr;
-  auto* start = static_cast<char*>(take_zoned(bytes));
+  auto* start = static_cast<char*>(take_zoned_behind(bytes, behind));
   dynamic_.push_back(memory().add({.base = start, .bytes = bytes, .place = Place::kDynamic, .owned = true, .zoned = true}));
   return start;
 }
@@ -140,7 +142,20 @@ void Watch::end_launch() {
   releases_.clear();
   for (Region* region : dynamic_) memory().drop(region->base);
   dynamic_.clear();
-  if (cooperative_) drop_statics();
+  if (grouped_) drop_statics();
+}
+
+void Watch::begin_group() {
+  blocks_.clear();
+  group_first_ = generation_ + 1;
+  forget_readings();
+}
+
+void Watch::forget_readings() {
+  readers_.clear();
+  readings_.clear();
+  given_.clear();
+  arriving_.clear();
 }
 
 void Watch::next_generation() {
@@ -149,42 +164,52 @@ void Watch::next_generation() {
 }
 
 void Watch::begin_block(std::uint64_t number, unsigned count) {
-  if (!cooperative_ && block_) {  // reuses the records of the last block
+  if (!grouped_ && block_) {  // reuses the records of the last block
     auto last = blocks_.extract(block_->number);
     last.key() = number;
     blocks_.insert(std::move(last));
   }
+  if (!grouped_) forget_readings();
   block_ = &blocks_[number];
   Block& b = *block_;
   b.number = number;
   b.count = count;
   b.threads.resize(count);
   b.clocks.resize((count + kWarpSize - 1) / kWarpSize);
-  for (Thread& thread : b.threads) thread.returned = false;
+  for (Thread& thread : b.threads) thread.returned = false, thread.known.clear(), thread.registers.clear();
   b.ignored.clear();
   b.acquired.clear();
+  b.proxy_fences.clear();
   b.fenced = false;
   b.first_site = b.other_site = nullptr;
   b.arrived = 0;
   next_generation();
-  b.first = b.generation;
+  b.first = grouped_ ? group_first_ : b.generation;
 }
 
 // Records a grid barrier: every access of any block so far is ordered before every later access.
 void Watch::release_grid() {
   settle();
-  Block* running = block_;
   launch_first_ = generation_ + 1;
+  order_all();
+  std::vector<Thread*> all;
+  for (auto& [number, block] : blocks_)
+    for (Thread& each : block.threads) all.push_back(&each);
+  share(all);
+}
+
+void Watch::order_blocks() {
+  settle();
+  clustered_ ? order_all() : next_generation();
+}
+
+void Watch::order_all() {
+  Block* running = block_;
   for (auto& [number, block] : blocks_) {
     block_ = &block;
     next_generation();
   }
   block_ = running;
-}
-
-void Watch::order_block() {
-  settle();
-  next_generation();
 }
 
 void Watch::run_thread(void (*body)(void*), void* arguments) {
@@ -227,6 +252,10 @@ void Watch::release_barrier(unsigned alive) {
   b.first_site = b.other_site = nullptr;
   b.arrived = 0;
   next_generation();
+  std::vector<Thread*> all;
+  for (Thread& each : b.threads)
+    if (!each.returned) all.push_back(&each);
+  share(all);
 }
 
 Clocks& Watch::clocks() {
@@ -251,8 +280,13 @@ void Watch::release_warp(unsigned first, std::uint32_t lanes) {
     if (warp.own[lane] < UINT16_MAX) ++warp.own[lane];
     for (unsigned i = 0; i < kWarpSize; ++i) joined[i] = std::max(joined[i], warp.known[lane][i]);
   }
-  for (unsigned lane = 0; lane < kWarpSize; ++lane)
-    if (lanes >> lane & 1) std::memcpy(warp.known[lane], joined, sizeof joined);
+  std::vector<Thread*> met;
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    std::memcpy(warp.known[lane], joined, sizeof joined);
+    met.push_back(&block_->threads[first + lane]);
+  }
+  share(met);
 }
 
 void Watch::ignore_memory(const void* start, std::size_t bytes) {
@@ -270,6 +304,19 @@ void Watch::never_reached(unsigned thread, bool barrier) {
   thread_ = thread;
   Finding found = finding(barrier ? Kind::kDivergentBarrier : Kind::kDivergentWarp, block_->threads[thread].waits_at);
   found.detail = barrier ? "some threads of the block never reach this barrier" : "some lanes of the operation's mask never reach it";
+  keep(found);
+}
+
+void Watch::stuck(unsigned thread, SourcePlace place, const std::string& what) {
+  thread_ = thread;
+  Finding found = finding(Kind::kHang, caller_of(place));
+  found.detail = what;
+  keep(found);
+}
+
+void Watch::failed(SourcePlace place, const std::string& what) {
+  Finding found = finding(Kind::kFailed, caller_of(place));
+  found.detail = what;
   keep(found);
 }
 
@@ -308,15 +355,17 @@ void Watch::end_call() {
 // --------------------------------------------------------------------------------- called by the scheduler
 
 std::uint64_t nth_block(std::uint64_t place) { return watch().block_order[place]; }
+std::uint64_t nth_turn(std::uint64_t place) { return watch().turn_order[place]; }
 unsigned nth_thread(unsigned place) { return watch().thread_order[place]; }
 void begin_launch(const Launch& launch) { watch().begin_launch(launch); }
 void static_memory(char* start, std::size_t bytes) { watch().static_memory(start, bytes); }
-char* dynamic_memory(std::size_t bytes) { return watch().dynamic_memory(bytes); }
+char* dynamic_memory(std::size_t bytes, const char* behind) { return watch().dynamic_memory(bytes, behind); }
 void end_launch() { watch().end_launch(); }
+void begin_group() { watch().begin_group(); }
 void begin_block(std::uint64_t number, unsigned threads) { watch().begin_block(number, threads); }
 void resume_block(std::uint64_t number) { watch().resume_block(number); }
 void release_grid() { watch().release_grid(); }
-void order_block() { watch().order_block(); }
+void order_blocks() { watch().order_blocks(); }
 void run_thread(void (*body)(void*), void* arguments) { watch().run_thread(body, arguments); }
 void switch_to(unsigned thread) { watch().switch_to(thread); }
 void arrive(unsigned thread, const void* caller, bool at_barrier) { watch().arrive(thread, caller, at_barrier); }
@@ -326,6 +375,8 @@ void ignore_memory(const void* start, std::size_t bytes) { watch().ignore_memory
 void never_reached(unsigned thread, bool barrier) { watch().never_reached(thread, barrier); }
 void outside_mask(unsigned thread) { watch().outside_mask(thread); }
 void absent_lane(unsigned lane) { watch().absent_lane(lane); }
+void failed(SourcePlace place, const std::string& what) { watch().failed(place, what); }
+void stuck(unsigned thread, SourcePlace place, const std::string& what) { watch().stuck(thread, place, what); }
 bool launch_aborted() { return watch().launch_aborted; }
 void accessed_too_early(const void*, std::size_t bytes, bool write, const void* caller) { watch().accessed_too_early(bytes, write, caller); }
 void refused(const Launch& launch, const char* error) { watch().refused(launch, error); }

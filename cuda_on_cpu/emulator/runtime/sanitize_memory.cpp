@@ -33,6 +33,17 @@ void* take_zoned(std::size_t bytes) {
   return start ? start + kZone : nullptr;
 }
 
+void* take_zoned_behind(std::size_t bytes, const char* address) {
+  constexpr std::size_t kWindow = 1 << 18;
+  const std::size_t whole = rounded(bytes) + 2 * kZone;
+  auto* start = static_cast<char*>(reserve(whole + kWindow));
+  if (!start) return nullptr;
+  const std::size_t head = (rounded(reinterpret_cast<std::uintptr_t>(address)) - reinterpret_cast<std::uintptr_t>(start)) % kWindow;  // kZone is a multiple
+  if (head) munmap(start, head);
+  munmap(start + head + whole, kWindow - head);
+  return start + head + kZone;
+}
+
 void free_zoned(void* address, std::size_t bytes) {
   if (address) munmap(static_cast<char*>(address) - kZone, rounded(bytes) + 2 * kZone);
 }

@@ -16,7 +16,8 @@ using emulator::quoted;
 constexpr const char* kKinds[] = {
     "out-of-bounds read", "out-of-bounds write", "use after free",      "uninitialised read", "race",         "divergent barrier",
     "skipped barrier",    "divergent warp",      "write to an input",   "failed launch",      "never written", "order dependence",
-    "misaligned access",  "trap",                "absent lane",       "access before a wait",
+    "misaligned access",  "trap",                "absent lane",       "missing proxy fence",
+    "write before a wait", "registers before a wait", "failed instruction", "hang",              "access before a wait",
 };
 
 struct RoomyAllocator final : c10::Allocator {
@@ -37,6 +38,7 @@ void put(std::ostream& out, const char* name, const sanitize::Where& where, cons
   const dim3 &g = launch.grid, &b = launch.block;
   out << ",\"" << name << "\":{\"site\":" << where.site << ",\"write\":" << (where.write ? "true" : "false") << ",\"block\":";
   put(out, dim3(where.block % g.x, where.block / g.x % g.y, where.block / g.x / g.y));
+  if (const auto* place = sanitize::watch().place_of(where.site)) out << ",\"file\":" << quoted(place->file) << ",\"line\":" << place->line;
   out << ",\"thread\":";
   put(out, dim3(where.thread % b.x, where.thread / b.x % b.y, where.thread / b.x / b.y));
   out << '}';

@@ -14,7 +14,8 @@ namespace emulator::sanitize {
 
 constexpr std::size_t kGrain = 4;            // bytes that share a record, in which a mask distinguishes them
 constexpr std::size_t kZone = 1 << 20;       // unused memory on either side of every allocation
-constexpr std::uint16_t kAtomic = 1u << 15, kThreadBits = kAtomic - 1;  // the bits of Access::thread
+// The bits of Access::thread. An asynchronous unit made an access with kUnit for the thread.
+constexpr std::uint16_t kAtomic = 1u << 15, kUnit = 1u << 14, kThreadBits = kUnit - 1;
 
 // An access to memory. Its time is a generation: a new generation starts with each block, and with each barrier that
 // the block passes.
@@ -74,6 +75,11 @@ enum class Kind {
   kMisaligned,
   kTrap,        // an assertion that fails, or __trap()
   kAbsentLane,  // a shuffle reads from a lane that does not take part in it
+  kNoProxyFence,  // a unit reads what a thread wrote, without fence.proxy.async in between
+  kStillRead,     // a write to memory that a unit still reads, because the end of the read was not waited for
+  kNoWait,        // a use of registers that get the sums of a product before wgmma.wait_group
+  kFailed,        // an instruction that stops a GPU
+  kHang,          // a thread waits forever for what is not there
   kTooEarly,    // host code uses pinned memory before the work of a stream that uses it is done
 };
 
@@ -121,7 +127,7 @@ class Memory {
 };
 
 // How the running thread accesses memory.
-enum class Manner { kPlain, kVolatile, kAtomic };
+enum class Manner { kPlain, kVolatile, kAtomic, kUnit };  // kUnit: an asynchronous unit, for the thread
 
 extern thread_local bool inside;  // whether a kernel runs on this OS thread
 void touch(const void* address, std::size_t bytes, bool write, Manner manner, const void* caller);
@@ -129,6 +135,7 @@ void fence();
 
 Memory& memory();
 void* take_zoned(std::size_t bytes);
+void* take_zoned_behind(std::size_t bytes, const char* address);  // see dynamic_memory
 void free_zoned(void* address, std::size_t bytes);
 void* take_for_host(std::size_t bytes);
 void free_for_host(void* address);

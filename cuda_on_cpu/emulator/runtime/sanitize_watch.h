@@ -17,11 +17,33 @@ struct Range {
   bool holds(const char* p) const { return static_cast<std::size_t>(p - low) < bytes; }
 };
 
+struct Registers {  // that get the sums of products, and the last of these
+  Range range;
+  Reads last;
+  std::uint32_t site;
+};
+
 struct Thread {
   jmp_buf end;
   Range stack;
   const void* waits_at = nullptr;
   bool returned = false;
+  std::vector<std::uint64_t> known;  // by the reader: up to which number its reads have ended
+  std::vector<Registers> registers;
+};
+
+// A read by an asynchronous unit that goes on until its end is waited for.
+struct Reading {
+  unsigned reader;
+  std::uint64_t number, block;
+  unsigned thread;
+  std::uint32_t site;
+};
+
+// The accesses of a warp's lanes that its fences (fence.proxy.async) in a generation are after.
+struct ProxyFence {
+  std::uint32_t generation;
+  std::uint16_t covered[kWarpSize];
 };
 
 // The clocks of a warp's lanes. `own` counts the warp operations of each lane. known[i][j] is the clock of lane j that
@@ -41,6 +63,7 @@ struct Block {
   const void *first_site = nullptr, *other_site = nullptr;  // a barrier that threads have reached, and a different one
   unsigned other_thread = 0, arrived = 0;
   bool fenced = false;
+  std::vector<std::vector<ProxyFence>> proxy_fences;  // by the warp, the oldest generation first
   std::vector<const char*> acquired;  // addresses of atomic updates, which may order this block after other blocks
 };
 
@@ -72,18 +95,19 @@ class Watch {
   std::map<std::string, std::vector<Array>> arrays;  // the key is the library
   std::vector<Finding> findings;
   std::vector<Record> launches;
-  std::vector<std::uint32_t> block_order, thread_order;
+  std::vector<std::uint32_t> block_order, turn_order, thread_order;
 
   // The state of the launch: sanitize_launch.cpp.
   void begin_call();
   void begin_launch(const Launch& launch);
   void static_memory(char* start, std::size_t bytes);
-  char* dynamic_memory(std::size_t bytes);
+  char* dynamic_memory(std::size_t bytes, const char* behind);
   void end_launch();
+  void begin_group();
   void begin_block(std::uint64_t number, unsigned threads);
   void resume_block(std::uint64_t number) { block_ = &blocks_[number]; }
   void release_grid();
-  void order_block();
+  void order_blocks();
   void run_thread(void (*body)(void*), void* arguments);
   void switch_to(unsigned thread);
   void arrive(unsigned thread, const void* caller, bool at_barrier);
@@ -93,7 +117,9 @@ class Watch {
   void never_reached(unsigned thread, bool barrier);
   void outside_mask(unsigned thread);
   void absent_lane(unsigned lane);
+  void stuck(unsigned thread, SourcePlace place, const std::string& what);
   void trapped(const char* what, const void* caller);
+  void failed(SourcePlace place, const std::string& what);
   void refused(const Launch& launch, const char* error);
   void accessed_too_early(std::size_t bytes, bool write, const void* caller);
   void end_call();
@@ -102,6 +128,18 @@ class Watch {
   void touch(const char* p, std::size_t bytes, bool write, Manner manner, const void* caller);
   void misaligned(const char* p, std::size_t alignment, const char* what, const void* caller);
   void fence() { block_->fenced = true; }
+
+  // What asynchronous units read and write: sanitize_units.cpp.
+  const void* caller_of(SourcePlace place);
+  const SourcePlace* place_of(std::uint32_t site) const;  // null for an address
+  void fence_proxy();
+  void unit_reads(const char* p, std::size_t bytes, SourcePlace place, Reads reads);
+  void unit_writes(const char* p, std::size_t bytes, SourcePlace place, bool updates);
+  void arrived(const char* p, std::size_t bytes);
+  void unit_fills(const std::vector<std::uint32_t*>& registers, SourcePlace place, Reads reads);
+  void reads_ended(Reads last);
+  void gave(const void* barrier);
+  void took(const void* barrier);
 
   // The findings: sanitize_findings.cpp.
   void settle();
@@ -115,6 +153,7 @@ class Watch {
   int record(const Launch& launch);
   void drop_statics();
   void next_generation();
+  void order_all();
   Clocks& clocks();
 
   bool shared(const Region& region) const { return region.place != Place::kDevice; }
@@ -131,6 +170,13 @@ class Watch {
   bool unfilled(const Region& region, const char* p, std::size_t bytes) const;
   std::uint32_t fills_count_from(const Region& region) const { return shared(region) ? block_->first : 1; }
   void sync(const char* p);
+  bool fenced(const Access& write) const;
+  unsigned reader(unsigned unit);
+  void share(const std::vector<Thread*>& threads);
+  void forget_readings();
+  void check_readings(const Region& region, const char* p, std::size_t bytes, const void* caller);
+  void check_arriving(const Region& region, const char* p, std::size_t bytes, bool write, const void* caller);
+  void check_registers(const char* p, std::size_t bytes, bool write, const void* caller);
 
   const Epoch& epoch(const Access& a) const { return epochs_[a.generation - first_generation_]; }
   std::uint32_t site(const void* caller) const { return static_cast<std::uint32_t>(static_cast<const char*>(caller) - library_.low); }
@@ -143,17 +189,22 @@ class Watch {
   Where where(const Access& a, bool writes) const;
 
   std::vector<Epoch> epochs_;
-  std::uint32_t first_generation_ = 1, generation_ = 0, launch_first_ = 1;
+  std::uint32_t first_generation_ = 1, generation_ = 0, launch_first_ = 1, group_first_ = 1;
   int launch_ = -1, refused_ = -1;
   std::string refusal_;
   Range library_, host_stack_, built_in_;
   const std::vector<Array>* named_ = nullptr;  // the library's __shared__ variables
   std::vector<Region*> static_, dynamic_;
-  std::unordered_map<std::uint64_t, Block> blocks_;  // one block, or all blocks of a cooperative launch
-  bool cooperative_ = false;
+  std::unordered_map<std::uint64_t, Block> blocks_;  // one block, or all of a group
+  bool grouped_ = false, clustered_ = false;         // whether groups of blocks run at once, and whether these are clusters
   Block* block_ = nullptr;
   unsigned thread_ = 0;
   std::unordered_map<const char*, std::unordered_map<std::uint64_t, std::uint32_t>> releases_;
+  std::vector<SourcePlace> places_;
+  std::map<std::pair<std::uint64_t, unsigned>, unsigned> readers_;  // the number of each unit of a block that reads
+  std::unordered_map<std::uint64_t, std::vector<Reading>> readings_;  // by the address
+  std::unordered_map<std::uint64_t, Where> arriving_;  // by the address: the bulk copies that write
+  std::unordered_map<const void*, std::vector<std::uint64_t>> given_;  // what threads knew which arrived at a barrier
   Pending pending_;
   std::vector<Guess> guesses_;
   std::map<std::tuple<Kind, std::uint32_t, std::uint32_t, const Region*, std::string>, std::size_t> seen_;

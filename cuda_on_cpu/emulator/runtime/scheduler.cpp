@@ -50,7 +50,7 @@ class Cores {
       wanted_cluster = dim3();
     }
     if (sanitize::on) sanitize::begin_launch(launch);
-    if (!refuses(launch)) run_blocks(launch);
+    run_blocks(launch);
     if (has_clusters(wanted_cluster)) run_as_clusters(launch);
     if (sanitize::on) sanitize::end_launch();
     return !fault_set();
@@ -78,18 +78,12 @@ class Cores {
  private:
   static bool has_clusters(const dim3& size) { return volume(size) > 1; }
 
-  // The sanitizer knows the shared memory of one block at a time.
-  static bool refuses(const Launch& launch) {
-    if (!sanitize::on || !has_clusters(launch.cluster)) return false;
-    lack_in_launch("thread block clusters under the sanitizer", launch.file, launch.line);
-    return true;
-  }
-
   // Runs the launch once more, because its kernel has the size of a cluster as an attribute.
   void run_as_clusters(Launch launch) {
     launch.cluster = wanted_cluster;
-    if (const char* wrong = wrong_cluster(launch)) set_fault(wrong, cudaErrorInvalidClusterSize);
-    else if (!refuses(launch)) run_blocks(launch);
+    if (const char* wrong = wrong_cluster(launch)) return set_fault(wrong, cudaErrorInvalidClusterSize);
+    if (sanitize::on) sanitize::end_launch(), sanitize::begin_launch(launch);
+    run_blocks(launch);
   }
 
   void run_blocks(const Launch& launch) {
@@ -129,7 +123,11 @@ class Cores {
   void work(const Launch& launch, std::uint64_t first = 0, std::uint64_t end = 0) {
     if (has_clusters(launch.cluster)) {
       const TimeSlices slices;
-      return run_clusters(launch, [this](std::uint64_t& cluster) { return (cluster = taken_.fetch_add(1)) < blocks_; });
+      return run_clusters(launch, [this](std::uint64_t& cluster) {
+        if ((cluster = taken_.fetch_add(1)) >= blocks_) return false;
+        if (sanitize::on) cluster = sanitize::nth_block(cluster);
+        return true;
+      });
     }
     static thread_local std::unique_ptr<Core> mine;
     static thread_local const FaultStack faults;

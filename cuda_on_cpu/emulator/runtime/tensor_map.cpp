@@ -5,6 +5,8 @@
 #include "core.h"
 #include "cuda.h"
 #include "emulator/memory.h"
+#include "emulator/profile.h"
+#include "emulator/sanitize.h"
 
 namespace emulator {
 namespace {
@@ -62,18 +64,37 @@ void fill_outside(char* to, const Map& map) {
 
 // Returns the map of a tile; without a mark if a thread may not use it. An H200 stops at a box whose first element in a row
 // is at no multiple of 16 bytes, even outside of the tensor, and at a store to negative coordinates (docs/validation.md).
-Map map_of(const Tile& tile, const void* shared, bool stores) {
+Map map_of(const Tile& tile, const void* shared, bool stores, SourcePlace place) {
   Map map;
   std::memcpy(&map, tile.map, sizeof map);
   const bool negative = stores && std::any_of(tile.at, tile.at + tile.rank, [](std::int32_t at) { return at < 0; });
-  const char* wrong = map.mark != kMark                                    ? "a tensor copy with a tensor map that was not encoded"
+  const char* wrong = map.mark != kMark                                    ? "a tensor copy with a tensor map that was not encoded: pass what cuTensorMapEncodeTiled filled, as const __grid_constant__"
                       : map.rank != tile.rank                              ? "a tensor copy with another number of coordinates than the tensor has dimensions"
-                      : reinterpret_cast<std::uintptr_t>(shared) % 128     ? "a tensor copy whose address in shared memory is no multiple of 128"
-                      : tile.at[0] * std::int64_t{bytes_of(map)} % 16      ? "a tensor copy whose first coordinate, in bytes, is no multiple of 16"
-                      : negative                                           ? "a tensor store with a negative coordinate"
+                      : reinterpret_cast<std::uintptr_t>(shared) % 128     ? "a tensor copy whose address in shared memory is no multiple of 128: declare the array with alignas(128), or 1024 with a swizzle of 128 bytes"
+                      : tile.at[0] * std::int64_t{bytes_of(map)} % 16      ? "a tensor copy whose first coordinate, in bytes, is no multiple of 16: move the box to such a place"
+                      : negative                                           ? "a tensor store with a negative coordinate: begin inside of the tensor"
                                                                            : nullptr;
-  if (wrong) fail_in_kernel(wrong), map.mark = 0;
+  if (wrong) fail_at(place, wrong), map.mark = 0;
   return map;
+}
+
+// Reports the elements of a box that are inside of the tensor to the sanitizer and to a profile.
+void report(const Map& map, const Tile& tile, SourcePlace place, bool writes, bool updates = false) {
+  if (!sanitize::on && !profile::on) return;
+  const char *begin = nullptr, *end = nullptr;  // neighbours
+  std::uint32_t inside = 0;
+  const auto flush = [&] {
+    if (begin != end && sanitize::on) writes ? sanitize::unit_writes(begin, end - begin, place, updates) : sanitize::unit_reads(begin, end - begin, place);
+  };
+  for_elements(map, tile.at, nullptr, [&](char*, const char* global, unsigned size) {
+    if (!global) return;
+    inside += size;
+    if (global == end) return static_cast<void>(end += size);
+    flush();
+    begin = global, end = global + size;
+  });
+  flush();
+  if (profile::on) profile::copied(place, writes ? 0 : inside, writes ? inside : 0);
 }
 
 BulkType type_of(const Map& map) {
@@ -84,27 +105,28 @@ BulkType type_of(const Map& map) {
 
 }  // namespace
 
-void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask) {
-  const Map map = map_of(tile, to, false);
+void tensor_load(void* to, const Tile& tile, void* barrier, SourcePlace place, std::uint32_t mask) {
+  const Map map = map_of(tile, to, false, place);
   if (!map.mark) return;
-  add_load(to, barrier, mask, box_bytes(map), [=](void* there) {
+  report(map, tile, place, false);
+  add_load(to, barrier, mask, box_bytes(map), place, [=](void* there) {
     for_elements(map, tile.at, static_cast<char*>(there), [&](char* shared, const char* global, unsigned size) {
       global ? static_cast<void>(std::memcpy(shared, global, size)) : fill_outside(shared, map);
     });
   });
 }
 
-void tensor_store(const Tile& tile, const void* from, const Reduction* reduction) {
-  const Map map = map_of(tile, from, true);
+void tensor_store(const Tile& tile, const void* from, SourcePlace place, const Reduction* reduction) {
+  const Map map = map_of(tile, from, true, place);
   if (!map.mark) return;
-  check_room(from, box_bytes(map));
   const bool reduces = reduction;
   const Reduction by{reduces ? reduction->operation : BulkOperation::kAdd, type_of(map)};
-  add_store([=] {
+  add_store(from, box_bytes(map), place, [=] {
     for_elements(map, tile.at, static_cast<char*>(const_cast<void*>(from)), [&](char* shared, char* global, unsigned size) {
       if (global) reduces ? reduce_bytes(global, shared, size, by) : static_cast<void>(std::memcpy(global, shared, size));
     });
   });
+  report(map, tile, place, true, reduces);
 }
 
 }  // namespace emulator
@@ -112,7 +134,7 @@ void tensor_store(const Tile& tile, const void* from, const Reduction* reduction
 using namespace emulator;
 
 namespace {
-// The caller's line is not known here.
+// The caller's line is not known here. It is found by the name in its source (compile/candidate_file.py).
 CUresult refuse(const char* what) {
   lack_in_launch(what, "cuda.h", 0);
   return CUDA_ERROR_NOT_SUPPORTED;
@@ -121,13 +143,15 @@ CUresult refuse(const char* what) {
 
 CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*, const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t, const cuuint32_t*,
                                  CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
-  return refuse("a tensor map for im2col");
+  return refuse("cuTensorMapEncodeIm2col");
 }
 
 // The limits are those of the function's documentation.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
                                 const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
-  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle > CU_TENSOR_MAP_SWIZZLE_128B || type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return refuse("this tensor map");
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) return refuse(interleave == CU_TENSOR_MAP_INTERLEAVE_16B ? "CU_TENSOR_MAP_INTERLEAVE_16B" : "CU_TENSOR_MAP_INTERLEAVE_32B");
+  if (swizzle > CU_TENSOR_MAP_SWIZZLE_128B) return refuse("CU_TENSOR_MAP_SWIZZLE_128B_ATOM");
+  if (type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return refuse("CU_TENSOR_MAP_DATA_TYPE_16U");
   if (rank < 1 || rank > 5 || !address || reinterpret_cast<std::uintptr_t>(address) % 16) return CUDA_ERROR_INVALID_VALUE;
   Map map{};
   map.address = reinterpret_cast<std::uint64_t>(address);
@@ -181,5 +205,8 @@ CUresult cuGetErrorString(CUresult error, const char** text) { return find(error
 CUresult cuGetErrorName(CUresult error, const char** name) { return find(error, name, &Error::name); }
 
 namespace emulator {
-void* driver_function(const char* name) { return std::strcmp(name, "cuTensorMapEncodeTiled") ? nullptr : reinterpret_cast<void*>(&cuTensorMapEncodeTiled); }
+void* driver_function(const char* name) {
+  if (!std::strcmp(name, "cuTensorMapEncodeIm2col")) return reinterpret_cast<void*>(&cuTensorMapEncodeIm2col);
+  return std::strcmp(name, "cuTensorMapEncodeTiled") ? nullptr : reinterpret_cast<void*>(&cuTensorMapEncodeTiled);
+}
 }  // namespace emulator

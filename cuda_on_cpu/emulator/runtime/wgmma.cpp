@@ -8,6 +8,8 @@
 #include "aligned_sums.h"
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
+#include "emulator/profile.h"
+#include "emulator/sanitize.h"
 #include "emulator/tiny_float.h"
 #include "pending.h"
 
@@ -70,24 +72,34 @@ struct Matrix {
   char* start;
   std::uint64_t leading, stride;
   unsigned swizzle;  // in bytes; 16 for none
+  SourcePlace place;
 
-  explicit Matrix(std::uint64_t bits)
-      : start(core->matrix_at(static_cast<std::uint32_t>(bits & 0x3FFF) << 4)), leading((bits >> 16 & 0x3FFF) << 4), stride((bits >> 32 & 0x3FFF) << 4) {
+  Matrix(std::uint64_t bits, SourcePlace place)
+      : start(core->matrix_at(static_cast<std::uint32_t>(bits & 0x3FFF) << 4)), leading((bits >> 16 & 0x3FFF) << 4), stride((bits >> 32 & 0x3FFF) << 4), place(place) {
     constexpr unsigned kSwizzles[] = {16, 128, 64, 32};
     swizzle = kSwizzles[bits >> 62];
-    if (bits >> 49 & 7) fail_in_kernel("wgmma with a base offset in its descriptor, which the emulation does not know");
-    if (!start) fail_in_kernel("wgmma with a descriptor whose address is not in shared memory");
+    if (bits >> 49 & 7) fail_at(place, "wgmma with a base offset in its descriptor, which the emulation does not know");
+    if (!start) fail_at(place, "wgmma with a descriptor whose address is not in shared memory: its lowest 14 bits are (address & 0x3FFFF) >> 4");
   }
   // The 16 bytes at an offset.
   const char* piece(std::uint64_t offset) const {
     const char* found = swizzled(start + offset, swizzle);
     if (core->holds(found) && core->holds(found + 15)) return found;
-    fail_in_kernel("wgmma with a descriptor of a matrix that exceeds shared memory");
+    fail_at(place, "wgmma with a descriptor of a matrix that exceeds shared memory: check its leading and stride offsets, in units of 16 bytes, and its swizzle");
     return nullptr;
   }
   // The 16 bytes with numbers `16 j` bytes along the depth, of row `row`; the rows lie along the depth (K-major).
   const char* of_row(unsigned row, unsigned j) const {
     return piece(row % 8 * swizzle + row / 8 * stride + j * (swizzle == 16 ? leading : 16));
+  }
+  // Calls each(piece) for the pieces of the rows from `first` to `end`, multiples of 8. `depth` counts numbers.
+  template <class Each>
+  void for_pieces(unsigned first, unsigned end, bool transposed, unsigned depth, Each each) const {
+    if (!start) return;
+    for (unsigned row = first; !transposed && row < end; ++row)
+      for (unsigned j = 0; j < 2; ++j) each(of_row(row, j));
+    for (unsigned k = 0; transposed && k < depth; ++k)
+      for (unsigned j = first / 8; j < end / 8; ++j) each(of_depth(k, j));
   }
   // The 8 numbers of 16 bits of rows 8 j to 8 j + 7 at depth `k`; the numbers of different rows are neighbours (MN-major).
   const char* of_depth(unsigned k, unsigned j) const {
@@ -167,9 +179,9 @@ template <class T>
 void run(const Product& product, std::vector<T>& sums) {
   const WgmmaShape& shape = product.shape;
   const unsigned depth = kDepthBytes / bytes_of(shape.a);
-  const auto a = product.a_registers.empty() ? numbers<T>(Matrix(product.a), shape.a, kRows, shape.transposes_a, shape.negates_a)
+  const auto a = product.a_registers.empty() ? numbers<T>(Matrix(product.a, product.place), shape.a, kRows, shape.transposes_a, shape.negates_a)
                                              : numbers_of_registers<T>(product.a_registers, shape.a, shape.negates_a);
-  const auto b = numbers<T>(Matrix(product.b), shape.b, shape.columns, shape.transposes_b, shape.negates_b);
+  const auto b = numbers<T>(Matrix(product.b, product.place), shape.b, shape.columns, shape.transposes_b, shape.negates_b);
   if (!product.adds) std::fill(sums.begin(), sums.end(), T{});
   if constexpr (std::is_same_v<T, float>) add_aligned(alignment_of(shape), sums, a, b, shape.columns);
   else add_integers(sums.data(), a.data(), b.data(), depth, shape.columns);
@@ -192,9 +204,20 @@ Target& target_of(Warpgroup::Lane& lane, const WgmmaShape& shape, std::uint32_t*
   return lane.targets.emplace_back(Target{{registers, registers + registers_of(shape)}, shape, nullptr, 0});
 }
 
+// Reports what one warp reads: its 16 rows of A, and B.
+void report_reads(const Product& product, unsigned warp, sanitize::Reads reads) {
+  const WgmmaShape& shape = product.shape;
+  const auto report = [&](const char* piece) {
+    if (piece) sanitize::unit_reads(piece, 16, product.place, reads);
+  };
+  const unsigned depth = kDepthBytes / bytes_of(shape.a);
+  if (product.a_registers.empty()) Matrix(product.a, product.place).for_pieces(16 * warp, 16 * warp + 16, shape.transposes_a, depth, report);
+  Matrix(product.b, product.place).for_pieces(0, shape.columns, shape.transposes_b, depth, report);
+}
+
 }  // namespace
 
-void wgmma_begin(const WgmmaShape& shape, std::uint32_t* const* registers, std::uint64_t a, const std::uint32_t* a_registers, std::uint64_t b, bool adds) {
+void wgmma_begin(const WgmmaShape& shape, std::uint32_t* const* registers, std::uint64_t a, const std::uint32_t* a_registers, std::uint64_t b, bool adds, SourcePlace place) {
   const unsigned thread = thread_index() % kWarpgroup;
   Warpgroup& group = mine();
   Warpgroup::Lane& lane = group.lanes[thread];
@@ -207,15 +230,21 @@ void wgmma_begin(const WgmmaShape& shape, std::uint32_t* const* registers, std::
       const unsigned count = kRows * shape.columns;
       shape.sum == WgmmaSum::kInteger ? target.sums->integers.resize(count) : target.sums->floats.resize(count);
     }
-    group.products.push_back({shape, target.sums, a, b, std::vector<std::uint32_t>(a_registers ? 4 * kWarpgroup : 0), adds});
+    group.products.push_back({shape, target.sums, a, b, std::vector<std::uint32_t>(a_registers ? 4 * kWarpgroup : 0), adds, place});
+    if (profile::on) profile::multiplied(place, std::uint64_t{2} * kRows * shape.columns * (kDepthBytes / bytes_of(shape.a)));
   }
   Product& product = group.products[number - group.run];
-  if (!(product.shape == shape)) return fail_in_kernel("the threads of a warpgroup call different wgmma instructions");
+  if (!(product.shape == shape)) return fail_at(place, "the threads of a warpgroup call different wgmma instructions");
   target.sums = product.sums;
   target.last = number + 1;
   if (fresh && adds) take(target, thread);
   if (a_registers) std::copy(a_registers, a_registers + 4, product.a_registers.begin() + 4 * thread);
   for (std::uint32_t* each : target.registers) *each = kArbitrary;
+  if (sanitize::on) {
+    const sanitize::Reads reads{thread_index() / kWarpgroup, number + 1};
+    sanitize::unit_fills(target.registers, place, reads);
+    if (thread % 32 == 0) report_reads(product, thread / 32, reads);
+  }
   ++product.issued;
 }
 
@@ -223,11 +252,11 @@ namespace {
 
 class Issued : public Waiting {
  public:
-  Issued(const Warpgroup& group, std::uint64_t end, bool may_end, SourcePlace place) : group_(group), end_(end), may_end_(may_end), place_(place) {}
+  Issued(const Warpgroup& group, std::uint64_t end, bool may_end, SourcePlace place) : Waiting(place), group_(group), end_(end), may_end_(may_end) {}
   bool holds() override { return group_.run >= end_ || last().issued == kWarpgroup; }
   bool ends() const override { return may_end_; }
   std::string text() const override {
-    return text_of(place_) + " for a wgmma that only " + std::to_string(last().issued) + " of the 128 threads of its warpgroup have called";
+    return "for a wgmma that only " + std::to_string(last().issued) + " of the 128 threads of its warpgroup have called";
   }
 
  private:
@@ -235,7 +264,6 @@ class Issued : public Waiting {
   const Warpgroup& group_;
   std::uint64_t end_;
   bool may_end_;
-  SourcePlace place_;
 };
 
 // Runs the products before number `end` when all threads of the warpgroup have called them, and gives the running thread
@@ -263,6 +291,7 @@ void wgmma_wait(unsigned newest_left, SourcePlace place) {
   const std::uint64_t end = lane.committed[lane.committed.size() - 1 - newest_left];
   lane.committed.erase(lane.committed.begin(), lane.committed.end() - newest_left);
   if (end) finish_until(end, false, place);
+  if (sanitize::on) sanitize::reads_ended({thread_index() / kWarpgroup, end});
 }
 
 }  // namespace emulator

@@ -8,7 +8,7 @@
 
 namespace emulator {
 
-constexpr unsigned kWarpgroup = 128;
+constexpr unsigned kWarpgroup = 128, kWarpgroups = 1024 / kWarpgroup;  // threads, and the most of a block
 
 // The sums of a warpgroup, 64 rows of N columns, while its products run.
 struct Sums {
@@ -22,6 +22,7 @@ struct Product {
   std::uint64_t a, b;                        // descriptors
   std::vector<std::uint32_t> a_registers;    // four of each thread, if A is in registers
   bool adds;                                 // to the sums before
+  SourcePlace place;
   unsigned issued = 0;                       // by how many threads
 };
 

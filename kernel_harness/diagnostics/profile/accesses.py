@@ -123,6 +123,24 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Units:
+    """What asynchronous units do for one line of the candidate's file, in all blocks of all equal launches.
+
+    `copies` is the number of bulk copies (TMA's included), and `read` and `written` are the bytes of global memory that
+    these access: of a box, those inside of the tensor. `products` is the number of `wgmma` instructions of a warpgroup,
+    and `operations` that of their multiplications and additions.
+    """
+
+    line: int
+    text: str
+    copies: int
+    read: int
+    written: int
+    products: int
+    operations: int
+
+
+@dataclass(frozen=True)
 class Recorded:
     """The recorded accesses and instructions of the launches of one kernel and size, of all warps of `blocks` blocks.
 
@@ -131,7 +149,8 @@ class Recorded:
 
     `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded: those after
     the first 1024 of a thread at one instruction between two barriers. `elsewhere` counts requests that belong to no
-    line of the candidate's file, or to functions that a GPU runs in another way. `work` is what the lines execute.
+    line of the candidate's file, or to functions that a GPU runs in another way. `work` is what the lines execute, and
+    `units` what asynchronous units do for them.
     `launched_at` is the line that launches the kernel, and its text, or None if that line is not found.
     """
 
@@ -143,6 +162,7 @@ class Recorded:
     elsewhere: int
     accesses: tuple[Access, ...]
     work: tuple[Work, ...]
+    units: tuple[Units, ...]
     launched_at: tuple[int, str] | None = None
 
     @property
@@ -200,7 +220,7 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
     launch = Launched.parse(message)
     return Recorded(
         launch, launches, blocks, number(message["recorded_launches"], least=1), number(message["left_out"]), elsewhere,
-        accesses, work_of(message["steps"], file), _launched_at(launch.kernel, file),
+        accesses, work_of(message["steps"], file), units_of(message["units"], file), _launched_at(launch.kernel, file),
     )  # fmt: skip
 
 
@@ -224,6 +244,21 @@ def work_of(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Wo
             before = sums.get(line, (0, 0))
             sums[line] = before[0] + warps, before[1] + threads
     return tuple(Work(line, _text(file.line(line)), *sums[line]) for line in sorted(sums))
+
+
+def units_of(units: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Units, ...]:
+    """Returns what asynchronous units do for each line of the candidate's file `file`, in the order of the lines.
+
+    `units` comes from a worker's message. Lines of other files are left out. Raises KeyError, TypeError or ValueError
+    if `units` is malformed.
+    """
+    sums: dict[int, list[int]] = {}
+    for each in units:
+        found, line = file.place(str(each["file"]), number(each["line"]))
+        if found == file.name:
+            counts = [number(each[f.name]) for f in fields(Units)[2:]]
+            sums[line] = [a + b for a, b in zip(sums.get(line, [0] * len(counts)), counts, strict=True)]
+    return tuple(Units(line, _text(file.line(line)), *sums[line]) for line in sorted(sums))
 
 
 def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) -> tuple[int, str] | None:

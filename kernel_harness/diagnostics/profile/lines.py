@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded, Traffic, Work
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded, Traffic, Units, Work
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
 from kernel_harness.diagnostics.profile.resources import LANES
 from kernel_harness.results.cells import table
@@ -42,7 +42,8 @@ def paragraphs(recorded: Sequence[Recorded], screen: Terminal) -> list[str]:
     """
     parts = []
     for each in recorded:
-        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses), *_basic_blocks(each, screen)]
+        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses), *_of_units(each.units)]
+        parts += _basic_blocks(each, screen)
     if not any(each.accesses for each in recorded):
         return parts
     several = len({each.launch.kernel for each in recorded}) > 1
@@ -67,7 +68,18 @@ def _basic_blocks(recorded: Recorded, screen: Terminal) -> list[str]:
     return [executed, screen.wrapped(text)]
 
 
-def _short(of: Work | Access) -> str:
+def _of_units(units: Sequence[Units]) -> list[str]:
+    """Returns a table of bulk copies and one of products, which are not sampled. May be empty."""
+    copies = [(_short(u), u.copies, u.read, u.written) for u in units if u.copies]
+    products = [(_short(u), u.products, u.operations) for u in units if u.products]
+    tables = (
+        (("bulk copies, all blocks", "copies", "bytes read", "bytes written"), copies),
+        (("wgmma, all blocks", "products", "operations"), products),
+    )
+    return [table(header, rows, align=("left", *["right"] * (len(header) - 1))) for header, rows in tables if rows]
+
+
+def _short(of: Work | Access | Units) -> str:
     text = of.text if len(of.text) <= _LONGEST_TEXT else f"{of.text[: _LONGEST_TEXT - 3]}..."
     return f"line {of.line}: {text}"
 

@@ -19,6 +19,10 @@ _FIXES = {
     Kind.FAILED_LAUNCH: "check the grid, the block and the shared memory against the limits, and the returned error",
     Kind.TRAP: "find out why the condition of the assertion fails, or the trap is reached, in this thread",
     Kind.ABSENT_LANE: "let a lane read only from lanes in the mask: name every lane, or shorten the exchange",
+    Kind.NO_PROXY_FENCE: "let each thread that wrote call fence.proxy.async.shared::cta before the barrier",
+    Kind.STILL_READ: "wait first, by wgmma.wait_group or cp.async.bulk.wait_group.read, and then give the memory up",
+    Kind.NO_WAIT: "call wgmma.commit_group and wgmma.wait_group before (ptxas adds the wait, at once after the wgmma)",
+    Kind.HANG: "compare the arrivals and bytes that the barrier expects, and the parity, with what the threads do",
     Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
 }
 _JUST_PAST = (

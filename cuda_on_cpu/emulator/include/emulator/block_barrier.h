@@ -30,16 +30,16 @@ class barrier {
  public:
   using arrival_token = std::uint64_t;
   barrier() = default;
-  explicit barrier(std::ptrdiff_t expected) { init(this, expected); }
+  explicit barrier(std::ptrdiff_t expected, EMULATOR_CALLER) { init(this, expected, place); }
 
-  friend void init(barrier* self, std::ptrdiff_t expected) { emulator::mbarrier_init(&self->state_, static_cast<std::uint32_t>(expected)); }
-  arrival_token arrive(std::ptrdiff_t count = 1) { return emulator::mbarrier_arrive(&state_, static_cast<std::uint32_t>(count)); }
-  void wait(arrival_token token, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const { wait_parity(emulator::mbarrier_parity(token), file, line); }
-  void wait_parity(bool parity, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
-    while (!emulator::mbarrier_wait(&state_, parity, {file, line})) {}
+  friend void init(barrier* self, std::ptrdiff_t expected, EMULATOR_CALLER) { emulator::mbarrier_init(&self->state_, static_cast<std::uint32_t>(expected), place); }
+  arrival_token arrive(std::ptrdiff_t count = 1, EMULATOR_CALLER) { return emulator::mbarrier_arrive(&state_, static_cast<std::uint32_t>(count), place); }
+  void wait(arrival_token token, EMULATOR_CALLER) const { wait_parity(emulator::mbarrier_parity(token), place); }
+  void wait_parity(bool parity, EMULATOR_CALLER) const {
+    while (!emulator::mbarrier_wait(&state_, parity, place)) {}
   }
-  void arrive_and_wait(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { wait(arrive(), file, line); }
-  void arrive_and_drop() { emulator::mbarrier_arrive(&state_, 1, true); }
+  void arrive_and_wait(EMULATOR_CALLER) { wait(arrive(1, place), place); }
+  void arrive_and_drop(EMULATOR_CALLER) { emulator::mbarrier_arrive(&state_, 1, place, true); }
   std::uint64_t* native() { return &state_; }
 
  private:
@@ -65,15 +65,15 @@ namespace device {
 template <thread_scope kScope>
 std::uint64_t* barrier_native_handle(barrier<kScope>& bar) { return bar.native(); }
 template <thread_scope kScope>
-std::uint64_t barrier_arrive_tx(barrier<kScope>& bar, std::ptrdiff_t count, std::ptrdiff_t bytes) {
-  emulator::mbarrier_expect(bar.native(), bytes);
-  return bar.arrive(count);
+std::uint64_t barrier_arrive_tx(barrier<kScope>& bar, std::ptrdiff_t count, std::ptrdiff_t bytes, EMULATOR_CALLER) {
+  emulator::mbarrier_expect(bar.native(), bytes, place);
+  return bar.arrive(count, place);
 }
 template <thread_scope kScope>
-void barrier_expect_tx(barrier<kScope>& bar, std::ptrdiff_t bytes) { emulator::mbarrier_expect(bar.native(), bytes); }
+void barrier_expect_tx(barrier<kScope>& bar, std::ptrdiff_t bytes, EMULATOR_CALLER) { emulator::mbarrier_expect(bar.native(), bytes, place); }
 template <class T, class Shape, thread_scope kScope>
-void memcpy_async_tx(T* to, const T* from, const Shape& bytes, barrier<kScope>& bar) {
-  emulator::bulk_load(to, from, static_cast<std::uint32_t>(static_cast<std::size_t>(bytes)), bar.native());
+void memcpy_async_tx(T* to, const T* from, const Shape& bytes, barrier<kScope>& bar, EMULATOR_CALLER) {
+  emulator::bulk_load(to, from, static_cast<std::uint32_t>(static_cast<std::size_t>(bytes)), bar.native(), place);
 }
 }  // namespace device
 

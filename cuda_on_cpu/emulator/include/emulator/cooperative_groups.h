@@ -114,10 +114,10 @@ inline grid_group this_grid() { return {}; }
 class cluster_group {
  public:
   struct arrival_token {};
-  static void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_arrive(), emulator::cluster_wait({file, line}); }
+  static void sync(EMULATOR_CALLER) { emulator::cluster_arrive(), emulator::cluster_wait(place); }
   static arrival_token barrier_arrive() { return emulator::cluster_arrive(), arrival_token{}; }
-  static void barrier_wait(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_wait({file, line}); }
-  static void barrier_wait(arrival_token, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_wait({file, line}); }
+  static void barrier_wait(EMULATOR_CALLER) { emulator::cluster_wait(place); }
+  static void barrier_wait(arrival_token, EMULATOR_CALLER) { emulator::cluster_wait(place); }
   template <class T>
   static T* map_shared_rank(T* address, int rank) {
     return static_cast<T*>(emulator::in_block_of_cluster(const_cast<const void*>(static_cast<const volatile void*>(address)), static_cast<unsigned>(rank)));

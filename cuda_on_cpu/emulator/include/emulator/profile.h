@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "emulator/mbarrier.h"
 #include "emulator/scheduler.h"
 
 namespace emulator::profile {
@@ -22,6 +23,10 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
 // The running thread begins an atomic update. `counts_up` was called before if the update adds 1 and its result is unused.
 void begins_update(Update update);
 void counts_up();
+// A bulk copy that the running thread begins reads or writes bytes of global memory; its warpgroup begins a product with
+// so many operations, two for each multiply-add.
+void copied(SourcePlace place, std::uint64_t read, std::uint64_t written);
+void multiplied(SourcePlace place, std::uint64_t operations);
 // The running thread begins a basic block. `site` is the return address of the call that reports it.
 void stepped(const void* site);
 // The running thread begins a loop that nvcc unrolls by four, one of its steps, or has ended it. `site` is the return

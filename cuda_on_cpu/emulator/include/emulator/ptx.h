@@ -3,6 +3,7 @@
 // https://docs.nvidia.com/cuda/parallel-thread-execution/
 #pragma once
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "emulator/cluster.h"
 #include "emulator/half.h"
 #include "emulator/kernel.h"
+#include "emulator/matrix_unit.h"
 #include "emulator/ptx_registers.h"
 #include "emulator/ptx_scalar.h"
 #include "emulator/tensor_map.h"
@@ -331,14 +333,17 @@ void store_matrices(const Row& row, const R&... registers) {
 // The number types of the factors of mma.sync: how many numbers a register holds, and number `i` of a register.
 struct Half {
   static constexpr int kCount = 2;
+  static constexpr Factor kFactor = Factor::kHalf;
   static float of(std::uint32_t bits, int i) { return widened(std::bit_cast<__half>(static_cast<std::uint16_t>(bits >> 16 * i))); }
 };
 struct Bfloat16 {
   static constexpr int kCount = 2;
+  static constexpr Factor kFactor = Factor::kBfloat16;
   static float of(std::uint32_t bits, int i) { return widened(std::bit_cast<__nv_bfloat16>(static_cast<std::uint16_t>(bits >> 16 * i))); }
 };
 struct Tf32 {
   static constexpr int kCount = 1;
+  static constexpr Factor kFactor = Factor::kTf32;
   static float of(std::uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1FFFu); }
 };
 struct Int8 {
@@ -352,6 +357,7 @@ struct Uint8 {
 template <class Format>
 struct Fp8 {
   static constexpr int kCount = 4;
+  static constexpr Factor kFactor = Factor::kHalf;  // nvcc converts these numbers to halves
   static float of(std::uint32_t bits, int i) { return static_cast<float>(Format::to_double(bits >> 8 * i & 0xFF)); }
 };
 struct Float64 {
@@ -359,6 +365,31 @@ struct Float64 {
   static double of(double value, int) { return value; }
 };
 struct HalfSum {};  // sums that are rounded to half precision at the end
+
+// Multiplies for the lanes of a warp, which wait. For FP8, nvcc makes two products of halves, of the lower and of the upper
+// two numbers of each register, and adds C at the end (SASS of nvcc 13.0).
+template <class F, int K, bool kHalves, class Lane>
+void multiply_for_warp(const Exchanged<Lane*>& exchanged) {
+  Lane* lanes[32];
+  for (unsigned l = 0; l < 32; ++l) lanes[l] = exchanged.of(l);
+  constexpr int kCount = F::kCount, kParts = kCount == 4 ? 2 : 1, kDepth = K / kParts;
+  float a[K * 16], b[K * 8], sums[16 * 8];
+  const auto each_sum = [&](auto take) {
+    for (unsigned l = 0; l < 32; ++l)
+      for (unsigned i = 0; i < 4; ++i) take(lanes[l]->sums[i], sums[(l / 4 + i / 2 * 8) * 8 + l % 4 * 2 + i % 2]);
+  };
+  for (unsigned l = 0; l < 32; ++l)
+    for (int r = 0; r < K / 4 / kCount; ++r)
+      for (int e = 0; e < kCount; ++e) {
+        const int part = e / (kCount / kParts), k = part * kDepth + (4 * r + static_cast<int>(l) % 4) * (kCount / kParts) + e % (kCount / kParts);
+        for (int half = 0; half < 2; ++half) a[k * 16 + l / 4 + 8 * half] = F::of(lanes[l]->a[2 * r + half], e);
+        b[k * 8 + l / 4] = F::of(lanes[l]->b[r], e);
+      }
+  if (kParts == 1) each_sum([](float own, float& sum) { sum = own; });
+  else std::fill(std::begin(sums), std::end(sums), 0.0f);
+  for (int part = 0; part < kParts; ++part) multiply_in_unit(F::kFactor, kHalves, sums, std::span<const float>(a).subspan(part * kDepth * 16, kDepth * 16), std::span<const float>(b).subspan(part * kDepth * 8, kDepth * 8), 8);
+  each_sum([](float& own, float sum) { own = kParts == 1 ? sum : own + sum; });
+}
 
 // mma.sync.m16n8kK: D = A B + C. Lane 4 g + t has elements of rows g and g + 8 of A, and of column g of B. Of C and D, it
 // has the elements 2 t and 2 t + 1 of the rows g and g + 8.
@@ -372,22 +403,25 @@ void multiply(std::tuple<D...> d, std::tuple<A...> a, std::tuple<B...> b, std::t
                 "mma.sync with another number of registers than its shape has");
   struct Lane {
     Register a[sizeof...(A)], b[sizeof...(B)];
+    Value sums[4];
   };
   Lane mine;
   int at = 0;
   std::apply([&](const auto&... each) { ((mine.a[at++] = as<Register>(each)), ...); }, a);
   at = 0;
   std::apply([&](const auto&... each) { ((mine.b[at++] = as<Register>(each)), ...); }, b);
-  Value sums[4];
+  auto& sums = mine.sums;
   at = 0;
   const auto take = [&](const auto& each) {
     if constexpr (kHalves) sums[at] = Half::of(as<std::uint32_t>(each), 0), sums[at + 1] = Half::of(as<std::uint32_t>(each), 1), at += 2;
     else sums[at++] = as<Value>(each);
   };
   std::apply([&](const auto&... each) { (take(each), ...); }, c);
-  const Exchanged<const Lane*> lanes(~0u, &mine);
+  const Exchanged<Lane*> lanes(~0u, &mine);
   if (lanes.lanes() != ~0u) {
     fail_in_kernel("all lanes of a warp must call mma.sync together");
+  } else if constexpr (requires { F::kFactor; }) {
+    if (lane() == 0) multiply_for_warp<F, K, kHalves>(lanes);
   } else {
     const int g = static_cast<int>(lane()) / 4, t = static_cast<int>(lane()) % 4;
     for (int i = 0; i < 4; ++i)
@@ -421,25 +455,6 @@ template <class V>
 std::uint32_t* register_of(V& value) {
   static_assert(sizeof value == 4, "wgmma with sums in registers of another size");
   return reinterpret_cast<std::uint32_t*>(&value);
-}
-
-template <class... D>
-void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::uint64_t a, std::uint64_t b, bool adds) {
-  std::apply([&](auto&... each) {
-    std::uint32_t* const registers[] = {register_of(each)...};
-    wgmma_begin(shape, registers, a, nullptr, b, adds);
-  }, d);
-}
-template <class... D, class... A>
-void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::tuple<A...> a, std::uint64_t b, bool adds) {
-  static_assert(sizeof...(A) == 4, "wgmma with another number of registers for A than four");
-  std::apply([&](auto&... each) {
-    std::uint32_t* const registers[] = {register_of(each)...};
-    std::apply([&](const auto&... value) {
-      const std::uint32_t values[] = {as<std::uint32_t>(value)...};
-      wgmma_begin(shape, registers, 0, values, b, adds);
-    }, a);
-  }, d);
 }
 
 }  // namespace ptx

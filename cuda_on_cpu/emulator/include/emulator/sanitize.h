@@ -4,7 +4,10 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "emulator/mbarrier.h"
 #include "emulator/scheduler.h"
 
 namespace emulator::sanitize {
@@ -12,18 +15,23 @@ namespace emulator::sanitize {
 // Whether the sanitizer is on. Set once, before any launch. If it is on, blocks run one at a time on one core.
 extern bool on;
 
-// Return the block or the thread that runs at a place in the requested order.
+// Return the block (the cluster, if there are any), the block of a group of blocks, or the thread that runs at a place in
+// the requested order.
 std::uint64_t nth_block(std::uint64_t place);
+std::uint64_t nth_turn(std::uint64_t place);
 unsigned nth_thread(unsigned place);
 
 // The scheduler reports each step of a launch, in this order.
 void begin_launch(const Launch& launch);
 void static_memory(char* start, std::size_t bytes);
-char* dynamic_memory(std::size_t bytes);  // dynamic shared memory with unused room around it, until the launch ends
+// Dynamic shared memory with unused room around it, until the launch ends. Its address has the lowest 18 bits of the first
+// multiple of 4096 from `behind` on.
+char* dynamic_memory(std::size_t bytes, const char* behind);
 void end_launch();
+void begin_group();  // blocks begin that run at once
 void begin_block(std::uint64_t number, unsigned threads);
-void order_block();  // every access of the block so far is ordered before its later accesses
-void resume_block(std::uint64_t number);  // in a cooperative launch, in which blocks take turns
+void order_blocks();  // every access so far of the running block, or of its cluster, is ordered before the later ones
+void resume_block(std::uint64_t number);  // in a group of blocks, which take turns
 void release_grid();                      // all threads of the grid met at a barrier
 void run_thread(void (*body)(void*), void* arguments);  // runs one thread; the sanitizer may end it early
 void switch_to(unsigned thread);
@@ -37,6 +45,26 @@ void outside_mask(unsigned thread);
 void misaligned(const void* address, std::size_t alignment, const char* what, const void* caller);
 void trapped(const char* what, const void* caller);  // an assertion or a trap ends the running thread
 void absent_lane(unsigned lane);  // the running thread reads from a lane that does not take part in its shuffle
+void stuck(unsigned thread, SourcePlace place, const std::string& what);  // `thread` waits forever for what is not there
+void failed(SourcePlace place, const std::string& what);  // an error of the running thread
+
+// The GPU's asynchronous units, which copy in bulk and multiply for warpgroups. A unit of the running block reads for the
+// running thread, and counts its reads, from 1.
+struct Reads {
+  unsigned unit = 0;
+  std::uint64_t number = 0;  // 0: the end of these reads is not followed
+};
+void fence_proxy();
+const void* caller_of(SourcePlace place);  // stands for the return address of a call there
+void unit_reads(const void* from, std::size_t bytes, SourcePlace place, Reads reads = {});
+void unit_writes(const void* to, std::size_t bytes, SourcePlace place, bool updates = false);
+void arrived(const void* to, std::size_t bytes);  // what was written to shared memory is there
+void unit_fills(const std::vector<std::uint32_t*>& registers, SourcePlace place, Reads reads);  // with the sums of what it reads
+void reads_ended(Reads last);  // the running thread has waited for these and all reads before
+// The running thread arrives at a barrier, or has waited for it. So it knows which reads have ended that a thread knew
+// which had arrived.
+void gave(const void* barrier);
+void took(const void* barrier);
 bool launch_aborted();  // true after an access that would crash the process; the launch must end
 
 // Device memory: allocated, freed, adopted from another owner, given back, and written by host code.

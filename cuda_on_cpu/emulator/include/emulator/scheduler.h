@@ -56,6 +56,8 @@ struct SourcePlace {  // of an instruction in the source
   int line;
 };
 #define EMULATOR_HERE (::emulator::SourcePlace{__FILE__, __LINE__})
+// The last parameter of a function of CUDA: the place of the call.
+#define EMULATOR_CALLER ::emulator::SourcePlace place = {__builtin_FILE(), __builtin_LINE()}
 enum class Space { kGlobal, kShared, kLocal, kConstant };
 // Whether the running thread's address is in a space. A `__device__` variable and a `__constant__` one look alike here,
 // so for the address of a variable the question whether it is in kGlobal or kConstant ends the launch as unsupported.

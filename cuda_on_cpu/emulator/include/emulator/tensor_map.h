@@ -19,7 +19,7 @@ struct Tile {
   std::int32_t at[5];
 };
 // Copies a box to shared memory, as `bulk_load` does, and from shared memory, as `bulk_store` does.
-void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask = 0);
-void tensor_store(const Tile& tile, const void* from, const Reduction* reduction = nullptr);
+void tensor_load(void* to, const Tile& tile, void* barrier, SourcePlace place, std::uint32_t mask = 0);
+void tensor_store(const Tile& tile, const void* from, SourcePlace place, const Reduction* reduction = nullptr);
 
 }  // namespace emulator

@@ -20,7 +20,7 @@ struct WgmmaShape {  // the sums have 64 rows
   bool operator==(const WgmmaShape&) const = default;
 };
 
-void wgmma_begin(const WgmmaShape& shape, std::uint32_t* const* registers, std::uint64_t a, const std::uint32_t* a_registers, std::uint64_t b, bool adds);
+void wgmma_begin(const WgmmaShape& shape, std::uint32_t* const* registers, std::uint64_t a, const std::uint32_t* a_registers, std::uint64_t b, bool adds, SourcePlace place);
 void wgmma_commit(SourcePlace place);
 void wgmma_wait(unsigned newest_left, SourcePlace place);
 

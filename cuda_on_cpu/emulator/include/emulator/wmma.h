@@ -1,5 +1,5 @@
 // nvcuda::wmma: matrices whose elements are divided among the lanes of a warp. A lane has as many elements as on a GPU,
-// but other ones; CUDA does not specify which. Products are summed in float, double or int.
+// but other ones; CUDA does not specify which. Sums of floats and halves are those of an H100.
 // https://docs.nvidia.com/cuda/cuda-c-programming-guide/#warp-matrix-functions
 #pragma once
 #include <bit>
@@ -8,6 +8,7 @@
 
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
+#include "emulator/matrix_unit.h"
 
 namespace nvcuda::wmma {
 
@@ -160,16 +161,22 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, 
     emulator::fail_in_kernel("all lanes of a warp must call a wmma operation together");
   } else if (emulator::lane() == 0) {
     using Sum = decltype(details::operand<A>(a.x[0]) * details::operand<B>(b.x[0]));
-    Sum left[M][K], right[K][N];
-    for (int i = 0; i < M * K; ++i) left[i / K][i % K] = details::operand<A>(lanes.of(i / a.num_elements)->a->x[i % a.num_elements]);
-    for (int i = 0; i < K * N; ++i) right[i / N][i % N] = details::operand<B>(lanes.of(i / b.num_elements)->b->x[i % b.num_elements]);
-    for (int row = 0; row < M; ++row) {
-      Sum sums[N];
-      for (int n = 0; n < N; ++n) sums[n] = details::operand<C>(lanes.of((row * N + n) / c.num_elements)->c->x[(row * N + n) % c.num_elements]);
-      for (int k = 0; k < K; ++k)
-        for (int n = 0; n < N; ++n) sums[n] += left[row][k] * right[k][n];
-      for (int n = 0; n < N; ++n) lanes.of((row * N + n) / d.num_elements)->d->x[(row * N + n) % d.num_elements] = details::result<D>(sums[n]);
+    Sum left[K * M], right[K * N], sums[M * N];
+    for (int k = 0; k < K; ++k)
+      for (int row = 0; row < M; ++row) left[k * M + row] = details::operand<A>(lanes.of((row * K + k) / a.num_elements)->a->x[(row * K + k) % a.num_elements]);
+    for (int i = 0; i < K * N; ++i) right[i] = details::operand<B>(lanes.of(i / b.num_elements)->b->x[i % b.num_elements]);
+    for (int i = 0; i < M * N; ++i) sums[i] = details::operand<C>(lanes.of(i / c.num_elements)->c->x[i % c.num_elements]);
+    if constexpr (std::is_same_v<Sum, float>) {
+      constexpr bool tf32 = std::is_same_v<A, precision::tf32>, halves = std::is_same_v<C, __half> && std::is_same_v<D, __half>;
+      constexpr auto factor = tf32 ? emulator::Factor::kTf32 : std::is_same_v<A, __half> ? emulator::Factor::kHalf : emulator::Factor::kBfloat16;
+      constexpr int depth = tf32 ? 4 : K;  // of one instruction, by the SASS of nvcc 13.0
+      for (int k = 0; k < K; k += depth) emulator::multiply_in_unit(factor, halves, sums, std::span<const float>(left).subspan(k * M, depth * M), std::span<const float>(right).subspan(k * N, depth * N), N);
+    } else {
+      for (int row = 0; row < M; ++row)
+        for (int k = 0; k < K; ++k)
+          for (int n = 0; n < N; ++n) sums[row * N + n] += left[k * M + row] * right[k * N + n];
     }
+    for (int i = 0; i < M * N; ++i) lanes.of(i / d.num_elements)->d->x[i % d.num_elements] = details::result<D>(sums[i]);
   }
   __syncwarp();
 }
