@@ -118,9 +118,11 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
 def large(problem: Problem, seed: int) -> list[Case]:
     """Returns cases for a kernel whose grid may be too small for the sizes in the problem's file, in ascending size.
 
-    They have up to 2^27 elements. They are not in `plan`, because a CPU needs seconds and gigabytes for them.
+    They have up to 2^27 elements. They are not in `plan`, because a CPU needs seconds and gigabytes for them. There are
+    none if the problem file states sizes for a CPU or for checks.
     """
-    shapes = sizing.largest(problem) if sizing.in_file(problem) else []
+    stated = problem.cpu_shape or problem.states("CHECK_SHAPES")
+    shapes = sizing.largest(problem) if not stated and sizing.in_file(problem) else []
     return [case_at(shape, OWN, seed, optional=True) for shape in shapes]
 
 

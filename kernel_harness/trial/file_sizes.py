@@ -16,6 +16,7 @@ from kernel_harness.ipc.messages import DryRunEnded
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem import meta
 from kernel_harness.problem.distributions import OWN
+from kernel_harness.problem.known import known
 from kernel_harness.problem.problem import Problem
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.worker_client import WorkerClient
@@ -45,14 +46,15 @@ def check(trial: Trial, problem: Problem, large: Problem | None) -> tuple[str, b
     try:
         with _further(trial) as client:
             try:
-                at_file = _work_of_a_thread(problem, ended := _dry_run(client, problem))
+                ended = _dry_run(client, problem)
             except Refused as refused:
                 return (str(refused) if trial.refuses_by_a_statement(str(refused)) else ""), False
             if ended.refused or large is None:
                 return ended.refused, False
             seen = {case.shape: trial.reference.at(case) for case in trial.cases if not case.random_parameters}
-            *usual, at_large = (_work_of_a_thread(at, _dry_run(client, at)) for at in (*seen.values(), large))
-            if min(at_file, at_large) <= _CAPPED * max(usual):
+            work = (_work_of_a_thread(at, _dry_run(client, at)) for at in (large, *seen.values()))
+            least = min(_work_of_a_thread(problem, ended), next(work))
+            if any(_CAPPED * usual >= least for usual in work):
                 return "", False
         own = next(case for case in trial.cases if case.timed_shape and case.distribution == OWN)
         return "", not _is_right_with_few(trial, own)
@@ -87,5 +89,9 @@ def _dry_run(client: WorkerClient, problem: Problem) -> DryRunEnded:
 
 def _work_of_a_thread(problem: Problem, ended: DryRunEnded) -> float:
     """Returns the bytes of a call's tensors at the sizes of `problem`, for each thread that a dry run has launched."""
-    cost = meta.cost(problem)
-    return (cost.bytes if cost else 0) / max(1, ended.threads or 0)
+
+    def moved() -> int:
+        cost = meta.cost(problem)
+        return cost.bytes if cost else 0
+
+    return known(problem, "bytes", moved) / max(1, ended.threads or 0)
