@@ -749,7 +749,7 @@ def described(**changes: object) -> dict[str, object]:
     return {
         "kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_shared_bytes": 0, "barriers": 0,
         "warp_operations": 0, "global_read": 0, "global_written": 0, "shared_read": 0, "shared_written": 0,
-        "recorded_launches": 1, "sampled_blocks": 1, "left_out": 0, "instructions": [],
+        "recorded_launches": 1, "sampled_blocks": 1, "left_out": 0, "instructions": [], "units": [],
         "steps": [], **changes,
     }  # fmt: skip
 
@@ -759,7 +759,7 @@ def described(**changes: object) -> dict[str, object]:
     [
         ([["k.cu", 2, "k"]], [2]),
         ([["intrinsics.h", 9, "__ldg"], ["k.cu", 1, "k"]], [1]),
-        ([["ptx.h", 9, "void emulator::ptx::copy<int>(int)"], ["k.cu", 1, "k"]], [1]),
+        ([["ptx.h", 9, "void emulator::ptx::copy_ca<8>(int)"], ["k.cu", 1, "k"]], [1]),
         ([["ptx.h", 9, "load_matrices<true>"], ["k.cu", 1, "k"]], []),
         ([["wmma.h", 9, "load_matrix_sync"], ["k.cu", 1, "k"]], []),
         ([["mine.h", 1, "f"]], []),

@@ -20,8 +20,8 @@ _LONGEST_TEXT = 300
 # Headers of the emulator whose accesses are not those of a GPU, which has instructions for a whole warp or other
 # algorithms there.
 _NOT_AS_ON_A_GPU = re.compile(r"wmma\.h|ptx\.h|cub_\w+\.h|thrust_\w+\.h")
-# But these functions copy as a GPU does: `copy` of ptx.h is cp.async.
-_AS_ON_A_GPU = {("ptx.h", "copy")}
+# But these functions copy as a GPU does: they are cp.async.
+_AS_ON_A_GPU = {("ptx.h", "copy_ca"), ("ptx.h", "copy_cg")}
 
 
 @dataclass(frozen=True)
