@@ -102,6 +102,7 @@ def test_models_that_take_too_much_memory_are_drawn_again(tmp_path, monkeypatch)
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_a_kept_model_goes_to_a_gpu_once_and_each_copy_is_its_own(tmp_path: Path) -> None:
     given = problem(tmp_path)
     right = given.model("cpu").layer.weight.cuda()
