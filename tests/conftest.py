@@ -24,7 +24,7 @@ settings.load_profile("tests")
 # so that no worker is left alone with one of them. A file that is not named here comes after them.
 LONGEST_FIRST = (
     "test_messages.py", "test_rehearsal.py", "test_kernel_families.py", "test_cheats.py", "test_sanitize.py",
-    "test_bad_input.py", "test_emulator.py", "test_build.py", "test_suite.py", "test_cache_verb.py",
+    "test_bad_input.py", "test_emulator.py", "test_build.py", "test_suite.py", "test_cache_verb.py", "test_dry_run.py",
     "test_profile_lines.py", "test_profile.py", "test_order.py", "test_broken_variants.py", "test_layers.py",
     "test_kernels_nvcc.py", "test_cu_files.py", "test_language.py", "test_new.py", "test_command.py",
     "test_mistakes.py", "test_profile_causes.py", "test_device_library.py", "test_read_files.py",
