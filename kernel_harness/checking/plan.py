@@ -110,9 +110,8 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
     Size constants with the same value may be one size here. Returns an empty list for a GPU, and if the problem file
     has CHECK_SHAPES or names sizes in CPU_SHAPE.
     """
-    if not problem.emulated or problem.states("CHECK_SHAPES") or problem.cpu_shape:
-        return []
-    return [case_at(shape, OWN, seed, optional=True) for shape in sizing.stretched(problem)]
+    shapes = sizing.stretched(problem) if problem.emulated and not _states_sizes(problem) else []
+    return [case_at(shape, OWN, seed, optional=True) for shape in shapes]
 
 
 def large(problem: Problem, seed: int) -> list[Case]:
@@ -121,9 +120,12 @@ def large(problem: Problem, seed: int) -> list[Case]:
     They have up to 2^27 elements. They are not in `plan`, because a CPU needs seconds and gigabytes for them. There are
     none if the problem file states sizes for a CPU or for checks.
     """
-    stated = problem.cpu_shape or problem.states("CHECK_SHAPES")
-    shapes = sizing.largest(problem) if not stated and sizing.in_file(problem) else []
+    shapes = sizing.largest(problem) if not _states_sizes(problem) and sizing.in_file(problem) else []
     return [case_at(shape, OWN, seed, optional=True) for shape in shapes]
+
+
+def _states_sizes(problem: Problem) -> bool:
+    return bool(problem.cpu_shape) or problem.states("CHECK_SHAPES")
 
 
 def _drawn(problem: Problem, seed: int) -> list[Case]:

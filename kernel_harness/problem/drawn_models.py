@@ -29,7 +29,7 @@ class DrawnModels:
 
     def __init__(self) -> None:
         self._kept: dict[Hashable, Any] = {}  # the oldest first
-        self._on_gpu: dict[int, tuple[Any, Any]] = {}  # by the id of the kept model: itself and its copy
+        self._on_gpu: dict[torch.nn.Module, Any] = {}  # the copies of kept models
 
     def get(self, key: Hashable, draw: Callable[[], Any]) -> tuple[Any, bool]:
         """Returns the model that was kept for an equal `key`, else a new one, `draw()`, and whether it is kept.
@@ -45,20 +45,19 @@ class DrawnModels:
         self._kept[key] = model
         most = _SHARE * psutil.virtual_memory().available
         while sum(map(_nbytes, self._kept.values())) > most:
-            gone = self._kept.pop(next(iter(self._kept)))
-            self._on_gpu.pop(id(gone), None)
+            self._on_gpu.pop(self._kept.pop(next(iter(self._kept))), None)
         return model, True
 
     def copy(self, model: Any, device: str) -> Any:
         """Returns a copy of a kept model on `device`."""
         if device == "cpu":
             return _copied(model, device)
-        if id(model) not in self._on_gpu:
+        if model not in self._on_gpu:
             there = _copied(model, device)
             if _nbytes(model) > _SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]:
                 return there
-            self._on_gpu[id(model)] = model, there
-        return _copied(self._on_gpu[id(model)][1], device)
+            self._on_gpu[model] = there
+        return _copied(self._on_gpu[model], device)
 
     def leave_gpu(self) -> None:
         """Frees the memory of GPUs that kept models take."""

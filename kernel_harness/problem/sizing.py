@@ -74,10 +74,9 @@ def aligned(problem: Problem) -> Shape | None:
     these are. Sizes that differ in the file stay different, but others may become equal. Returns None if `fitted` has
     not chosen the sizes of `problem`, and an empty dict if there are no others that a CPU can check.
     """
-    file = problem.in_file
-    chosen = fitted(file) if problem.emulated and not problem.cpu_shape else {}
-    if not chosen or {**file.shape, **chosen} != dict(problem.shape):
+    if problem.cpu_shape or not _is_reduced(problem):
         return None
+    file = problem.in_file
     shape = known(file, "aligned", lambda: _aligned(file))
     return {} if shape == dict(problem.shape) else shape
 
@@ -87,10 +86,16 @@ def in_file(problem: Problem) -> Problem | None:
 
     Also returns None if the model is too large to be built there (`_is_large`), or cannot run on torch's device `meta`.
     """
-    file = problem.in_file
-    if not problem.emulated or file.shape == problem.shape or file.on(emulated=True).shape != problem.shape:
+    if not _is_reduced(problem):
         return None
+    file = problem.in_file
     return None if known(file, "large", lambda: _is_large(cost(file))) else file
+
+
+def _is_reduced(problem: Problem) -> bool:
+    """Returns whether `problem` has the sizes that were chosen for a CPU, by its file or by `fitted`."""
+    file = problem.in_file
+    return problem.emulated and file.shape != problem.shape and file.on(emulated=True).shape == problem.shape
 
 
 def largest(problem: Problem) -> list[Shape]:

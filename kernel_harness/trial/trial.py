@@ -295,16 +295,6 @@ class Trial(ModelProcess):
             self.failed_case = None
             self.remarks.append(Remark(RemarkKind.CHECKS, _CAPPED))
 
-    def further(self) -> WorkerClient:
-        """Starts a further worker process of the candidate. Raises Fault if its file cannot be loaded there."""
-        client = self._started()
-        try:
-            self._load(client)
-        except BaseException:
-            client.close()
-            raise
-        return client
-
     def _suits(self, reference: Reference, cases: Sequence[Case]) -> bool:
         """Tries cases at other sizes. Returns False, and restores the timed sizes, if the candidate refuses these, too.
 
@@ -367,7 +357,7 @@ class Trial(ModelProcess):
         if not case.optional:
             self.reference.require(case)
         problem = self.reference.at(case)
-        if problem is not self._made_for and problem.has_large_weights:
+        if problem is not self._made_for and self.reference.problem.has_large_weights:
             self._draw_next(case)
         return self.ready(problem)
 

@@ -55,15 +55,27 @@ class ModelProcess:
         `first` raises it. The new process has ended then, and so has the old one.
         """
         self.close()
-        client = self._started()
+        client = self.further()
         try:
-            self._load(client)
             client.make(self._right.problem, compiled=self.source.compile_mode)
             first(client)
         except BaseException:
             client.close()
             raise
         self.client = client
+
+    def further(self) -> WorkerClient:
+        """Starts a further process and executes the file there. The caller ends it.
+
+        Raises Fault or Refused if the process cannot be started or the file cannot be loaded.
+        """
+        client = self._started()
+        try:
+            self._load(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     def sibling(self) -> ModelProcess:
         """Returns the owner of a further process of this model, which has not been started."""

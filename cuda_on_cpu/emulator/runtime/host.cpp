@@ -243,22 +243,23 @@ cudaError_t set_device(int device) { return give(device == 0 ? cudaSuccess : cud
 // emulator_failure returns the message of the error that emulator_synchronize returned to this thread.
 namespace {
 thread_local cudaError_t failure = cudaSuccess;
+
+const char* message(cudaError_t error) {  // until the thread's next message
+  static thread_local std::string text;
+  text = std::string("CUDA error: ") + emulator::error_string(error);
+  return text.c_str();
 }
+}  // namespace
 extern "C" int emulator_synchronize() {
   failure = emulator::synchronize_device();
   emulator::next_lateness();
   if (failure) emulator::take_error();  // torch clears the errors that it raises
   return failure;
 }
-extern "C" const char* emulator_failure() {
-  static thread_local std::string text;
-  text = std::string("CUDA error: ") + emulator::error_string(failure);
-  return text.c_str();
-}
+extern "C" const char* emulator_failure() { return message(failure); }
 // Called by the worker process. Returns the message of the last launch that was refused: if `raised`, of any, else only
 // if no code has taken the error. Returns an empty text if there is none.
 extern "C" const char* emulator_refused_launch(bool raised) {
-  static thread_local std::string text;
   const cudaError_t refused = emulator::refused_as;
-  return text = refused && (raised || refused == emulator::peek_error()) ? std::string("CUDA error: ") + emulator::error_string(refused) : "", text.c_str();
+  return refused && (raised || refused == emulator::peek_error()) ? message(refused) : "";
 }

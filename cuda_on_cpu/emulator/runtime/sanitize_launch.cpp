@@ -106,7 +106,7 @@ void Watch::begin_launch(const Launch& launch) {
   block_ = nullptr;
   launch_aborted = false;
   block_order = permutation(volume(launch.grid) / volume(launch.cluster), 2 * launches.size());
-  turn_order = launch.cooperative ? permutation(volume(launch.grid), 2 * launches.size()) : permutation(volume(launch.cluster), 2 * launches.size());
+  turn_order = permutation(volume(launch.cooperative ? launch.grid : launch.cluster), 2 * launches.size());
   thread_order = permutation(volume(launch.block), 2 * launches.size() + 1);
   library_ = library_of(reinterpret_cast<const void*>(launch.body));
   host_stack_ = host_stack();

@@ -364,9 +364,5 @@ inline std::size_t __cvta_generic_to_shared(const void* address) { return reinte
 inline std::size_t __cvta_generic_to_global(const void* address) { return reinterpret_cast<std::size_t>(address); }
 inline unsigned __isShared(const void* address) { return emulator::is_shared(address); }
 inline unsigned __isLocal(const void* address) { return emulator::is_local(address); }
-inline unsigned __isGlobal(const void* address, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  return emulator::is_in_space(emulator::Space::kGlobal, address, {file, line});
-}
-inline unsigned __isConstant(const void* address, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  return emulator::is_in_space(emulator::Space::kConstant, address, {file, line});
-}
+inline unsigned __isGlobal(const void* address, EMULATOR_CALLER) { return emulator::is_in_space(emulator::Space::kGlobal, address, place); }
+inline unsigned __isConstant(const void* address, EMULATOR_CALLER) { return emulator::is_in_space(emulator::Space::kConstant, address, place); }
