@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernel_harness.checking.cases import Case
+from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import registers
 from kernel_harness.problem.distributions import PARAMETERS
+from kernel_harness.timing.intervals import HALF_WIDTH
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Timing
 from kernel_harness.trial.trial import Trial
@@ -141,6 +143,12 @@ def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
         )
     elif not timing.verified:
         texts.append(_HARDLY_VERIFIED)
+    known = cohort.resolution_ms / timing.time_ms
+    if (spread := cohort.spread_of_processes(name, BASELINE)) > max(HALF_WIDTH, known):
+        texts.append(
+            f"its speedup over torch was up to {spread:.1%} off in one of {cohort.arms[name].processes} pairs of "
+            "processes, so its interval is at least as wide."
+        )
     if longer := cohort.slower_on_other_inputs(name):
         texts.append(
             f"on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as on the "

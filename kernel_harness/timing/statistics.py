@@ -132,6 +132,11 @@ def reject_rounds(rounds: Sequence[Round], control: str) -> tuple[Round, ...]:
     return tuple(marked)
 
 
+def has_both(rounds: Sequence[Round], arm: str, baseline: str) -> bool:
+    """Returns whether a round that counts contains both arms, so that `ratio_interval` has a result."""
+    return any({arm, baseline} <= r.samples_ms.keys() for r in rounds if r.rejected is None)
+
+
 def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str) -> Interval:
     """Returns the speedup of `arm`: the median of the ratio baseline time / arm time, with its confidence interval.
 

@@ -19,6 +19,7 @@ from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
+from kernel_harness.explain.passed import on_times
 from kernel_harness.results import leaderboard
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, timed
@@ -164,6 +165,50 @@ def test_the_budget_ends_timing_only_when_enough_rounds_count(rejected: int, rou
         if stopping.done(Measurements(known, rounds=tuple(all_rounds[:count])), Stop(1.0, 1e-9), 2.0)
     ]
     assert ends[0] == rounds
+
+
+def in_processes(*speedups: float, resolution_ms: float = 2e-4) -> Measurements:
+    """Measurements of a candidate of 10 ms that has one speedup over torch in the rounds of each set of processes."""
+    arms = ("a", BASELINE, CONTROL)
+    known = {n: ArmMeasurements(n, trusted=n != "a", processes=1 if n == CONTROL else len(speedups)) for n in arms}
+    rounds = [Round({"a": 10.0, BASELINE: 10.0 * s, CONTROL: 1.0}, arms) for s in speedups for _ in range(8)]
+    return Measurements(known, rounds=tuple(rounds), resolution_ms=resolution_ms)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "resolution_ms", "again"),
+    [(1.063, 2e-4, True), (0.981, 2e-4, True), (1.003, 2e-4, False), (1.3, 2e-4, False), (1.063, 0.0, False)],
+)
+def test_a_small_difference_is_told_after_a_second_set_of_processes(
+    speedup: float, resolution_ms: float, again: bool
+) -> None:
+    measured, stop = in_processes(speedup, resolution_ms=resolution_ms), Stop(1.0, 0.005)
+    assert stopping.processes_worn(measured, stop) is again
+    assert stopping.done(measured, stop, elapsed_s=2.0) is not again
+
+
+def test_sets_of_processes_that_agree_need_no_third() -> None:
+    measured, stop = in_processes(1.063, 1.0632), Stop(1e9, 0.005)
+    assert stopping.settled(measured, stop) == {"a"}
+    assert stopping.done(measured, stop, elapsed_s=0.0)
+
+
+def test_sets_of_processes_that_differ_widen_the_interval_and_are_followed_by_more() -> None:
+    measured, stop = in_processes(1.063, 0.998), Stop(1e9, 0.005)
+    spread = measured.spread_of_processes("a", BASELINE)
+    found = summarize(measured.accepted, "a", BASELINE, resolution_ms=measured.resolution_between("a", BASELINE))
+
+    assert spread == pytest.approx(math.log(1.063 / 0.998) / 2, rel=1e-2)
+    assert compare(found.speedup) is Comparison.UNDECIDED
+    assert not stopping.settled(measured, stop)
+    assert stopping.processes_worn(measured, stop)
+    assert any("2 pairs of processes" in remark.text for remark in on_times(found, measured, "a"))
+
+
+def test_the_spread_of_many_sets_of_processes_shrinks_as_their_average_does() -> None:
+    few, many = in_processes(1.0, 1.0, 1.0, 1.1), in_processes(*[1.0] * 15, 1.1)
+    ratio = few.spread_of_processes("a", BASELINE) / many.spread_of_processes("a", BASELINE)
+    assert ratio == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(
