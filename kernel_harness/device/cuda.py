@@ -12,7 +12,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from statistics import linear_regression, median
 from typing import Any
@@ -287,19 +287,22 @@ class Cuda(Device):
         return Steady(interval_ms, overhead_ms)
 
     @contextmanager
-    def memory(self, *, poisoned: bool) -> Iterator[None]:
+    def memory(self, *, poisoned: bool, moved: bool = False) -> Iterator[None]:
         """Returns a context. If `poisoned`, torch fills memory that it allocates in the context with NaN.
 
-        Memory of integers is filled with their largest value. The fill is a part of torch's deterministic mode.
-        `torch.set_deterministic_debug_mode` switches this mode on. `torch.use_deterministic_algorithms` would first
-        import all of inductor, which takes seconds in each process.
+        If `moved`, torch's unused memory is returned to the driver before. Within the context, another piece of memory,
+        of random size, is where the driver would else have put the new memory. Memory of integers is filled with their
+        largest value. The fill is a part of torch's deterministic mode. `torch.set_deterministic_debug_mode` switches
+        this mode on. `torch.use_deterministic_algorithms` would first import all of inductor, which takes seconds in
+        each process.
         """
         before = torch.get_deterministic_debug_mode()
         if poisoned:
             torch.set_deterministic_debug_mode("warn")
             torch.utils.deterministic.fill_uninitialized_memory = True
         try:
-            yield
+            with device_memory.moved(self.torch_device) if moved else nullcontext():
+                yield
         finally:
             torch.set_deterministic_debug_mode(before)
 

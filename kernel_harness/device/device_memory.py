@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from typing import Any
 
 import torch
 
+_LARGEST_MOVE = 3 << 30
 _refused: dict[str, str] = {}  # why a device's memory cannot be shared on this machine, by the device's name in torch
 
 
@@ -96,6 +98,23 @@ def reserve(size: int, torch_device: str) -> None:
     if size > unused_bytes(torch_device):
         with suppress(torch.OutOfMemoryError):
             torch.empty(size, dtype=torch.uint8, device=torch_device)
+
+
+@contextmanager
+def moved(torch_device: str) -> Iterator[None]:
+    """Returns a context in which memory that torch gets from the driver is elsewhere than what it had before.
+
+    First returns torch's unused memory to the driver. In the context, a piece of memory, of random size and not torch's
+    own, is taken. Without cuda-bindings, or if the device lacks memory, there is no such piece.
+    """
+    torch.cuda.empty_cache()
+    most = min(_LARGEST_MOVE, torch.cuda.mem_get_info(torch_device)[0] // 4)
+    with ExitStack() as pieces:
+        with suppress(CannotShare):
+            driver, _ = driver_of(torch_device)
+            size = 1 + random.SystemRandom().randrange(1 + most)
+            pieces.callback(driver.cuMemFree, value_of(driver, driver.cuMemAlloc(size)))
+        yield
 
 
 def allocated_bytes(torch_device: str, *, peak: bool = False) -> int:

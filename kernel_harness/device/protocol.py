@@ -246,10 +246,11 @@ class WorkerDevice(Protocol):
         """
         return None
 
-    def memory(self, *, poisoned: bool) -> AbstractContextManager[None]:
+    def memory(self, *, poisoned: bool, moved: bool = False) -> AbstractContextManager[None]:
         """Returns a context. If `poisoned`, device memory that is allocated within the context is filled with NaN.
 
-        Memory of the emulated device is always filled with NaN.
+        If `moved`, memory that a GPU allocates within it is not where earlier memory was. Memory of the emulated device
+        is always filled with NaN and never moved.
         """
         return nullcontext()
 

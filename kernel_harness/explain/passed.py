@@ -144,10 +144,10 @@ def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
     elif not timing.verified:
         texts.append(_HARDLY_VERIFIED)
     known = cohort.resolution_ms / timing.time_ms
-    if (spread := cohort.spread_of_processes(name, BASELINE)) > max(HALF_WIDTH, known):
+    if (spread := cohort.spread_of_places(name, BASELINE)) > max(HALF_WIDTH, known):
         texts.append(
-            f"its speedup over torch was up to {spread:.1%} off in one of {cohort.arms[name].processes} pairs of "
-            "processes, so its interval is at least as wide."
+            f"the speedup over torch changes by up to {spread:.1%} with the place of outputs and temporary memory on "
+            "the GPU; its interval contains that."
         )
     if longer := cohort.slower_on_other_inputs(name):
         texts.append(

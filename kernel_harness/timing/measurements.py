@@ -14,6 +14,7 @@ from kernel_harness.device import Steady
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES
 from kernel_harness.timing import clock
+from kernel_harness.timing.intervals import HALF_WIDTH
 from kernel_harness.timing.statistics import Round, has_both, ratio_interval, reject_rounds, remaining_ms
 from kernel_harness.workers.faults import Fault
 
@@ -21,10 +22,10 @@ from kernel_harness.workers.faults import Fault
 # problem's own, each call takes longer than usual, and their median is longer by _DEPENDS.
 _LEAST_OTHERS = 4
 _DEPENDS = 1.25
-# Worker processes are replaced after this number of rounds, if they are replaced at all.
-ROUNDS_OF_A_PROCESS = 8
-# The range of the speedups in so few sets of processes is wide enough for their average's error.
-_FEW_SETS = 4
+# After so many rounds, the memory of each arm's calls is moved (`OneRound`).
+ROUNDS_OF_A_PLACE = 4
+# The range of the speedups with so few places is wide enough for the error of their average.
+_FEW_PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,7 @@ class Measurements:
     holds the device's state (such as clock rates) after each timed round. `as_called` holds rounds of calls that the
     device does not wait for, so that their times contain launch latency; they affect no rank. `audits` counts the timed
     outputs that were compared with the right answer. `resolution_ms` is the difference between the times of two
-    processes with the same kernel on this device, which longer timing does not reduce. Some kernels differ by more
-    (`spread_of_processes`).
+    processes with the same kernel on this device, which longer timing does not reduce.
     """
 
     arms: Mapping[str, ArmMeasurements]
@@ -155,28 +155,32 @@ class Measurements:
     def resolution_between(self, arm: str, other: str) -> float:
         """Returns the difference in ms that two arms would show by chance alone if they ran the same kernel.
 
-        `arm` and `other` are the names of the arms. If the arms have had several worker processes, the difference that
-        the device has with any kernel is smaller than `resolution_ms`, and the result is at least what the processes
-        have shown (`spread_of_processes`).
+        `arm` and `other` are the names of the arms. The difference that any kernel has is smaller than `resolution_ms`
+        if the arms have had several worker processes. The result is larger if the places of their memory have shown
+        more (`spread_of_places`).
         """
-        known_ms = remaining_ms(self.resolution_ms, self.arms[arm].processes, self.arms[other].processes)
-        spread = self.spread_of_processes(arm, other)
+        spread = self.spread_of_places(arm, other)
         times_ms = [r.samples_ms[arm] for r in self.rounds if arm in r.samples_ms] if spread else [0.0]
-        return max(known_ms, spread * median(times_ms))
+        return max(self.resolution_between_processes(arm, other), spread * median(times_ms))
 
-    def spread_of_processes(self, arm: str, other: str) -> float:
-        """Returns by which share the average speedup of `arm` over `other` may be wrong, as its processes differ.
+    def resolution_between_processes(self, arm: str, other: str) -> float:
+        """Returns the difference in ms that the worker processes of two arms show with any kernel."""
+        return remaining_ms(self.resolution_ms, self.arms[arm].processes, self.arms[other].processes)
 
-        The result is 0 if the arms have had one worker process each. Otherwise it is the largest distance, as a
-        logarithm, between the speedup in all rounds and that in the rounds of one set of processes. For n sets, more
-        than _FEW_SETS, it is divided by sqrt(n / _FEW_SETS), because the error of an average shrinks in this way.
+    def spread_of_places(self, arm: str, other: str) -> float:
+        """Returns by which share the average speedup of `arm` over `other` may be off because of their memory's places.
+
+        It is the largest distance, as a logarithm, between the speedup in all rounds and that in ROUNDS_OF_A_PLACE
+        rounds, after which each arm's memory was moved; 0 if that is at most HALF_WIDTH, and on an emulated device. It
+        is also 0 for arms with several processes, whose calls are so short that the processes differ by more. For n
+        places, more than _FEW_PLACES, it is divided by sqrt(n / _FEW_PLACES), as the error of an average shrinks.
         """
-        if self.arms[arm].processes == 1 or not has_both(self.accepted, arm, other):
+        if not self.resolution_ms or self.arms[arm].processes > 1 or not has_both(self.accepted, arm, other):
             return 0.0
         centre = ratio_interval(self.accepted, arm, other).estimate
-        sets = [
+        places = [
             abs(math.log(ratio_interval(rounds, arm, other).estimate / centre))
-            for start in range(0, len(self.accepted), ROUNDS_OF_A_PROCESS)
-            if has_both(rounds := self.accepted[start : start + ROUNDS_OF_A_PROCESS], arm, other)
+            for start in range(0, len(self.accepted), ROUNDS_OF_A_PLACE)
+            if has_both(rounds := self.accepted[start : start + ROUNDS_OF_A_PLACE], arm, other)
         ]
-        return max(sets) / max(1.0, math.sqrt(len(sets) / _FEW_SETS))
+        return max(places) / max(1.0, math.sqrt(len(places) / _FEW_PLACES)) if max(places) > HALF_WIDTH else 0.0

@@ -55,9 +55,11 @@ class OneRound:
     """One round of a cohort. Every arm that is neither settled nor failed gets the same new inputs.
 
     They are drawn from `distribution`. If `warm` is True, each arm is called once more right after its last call, when
-    its inputs are still in the cache. If `as_called`, the device does not wait until a call is enqueued: each worker
-    awaits the inputs on the host, so that times contain launch latency. The object holds inputs and a right answer in
-    the device's memory, so it must be forgotten before the next round begins.
+    its inputs are still in the cache. If `moved`, the memory of each arm's outputs and temporary tensors is first moved
+    to another place on the device, because the times of some kernels depend on it; large inputs have another place in
+    each call, and with them nothing is moved. If `as_called`, the device does not wait until a call is enqueued: each
+    worker awaits the inputs on the host, so that times contain launch latency. The object holds inputs and a right
+    answer in the device's memory, so it must be forgotten before the next round begins.
     """
 
     def __init__(
@@ -67,11 +69,12 @@ class OneRound:
         rng: random.Random,
         *,
         warm: bool = False,
+        moved: bool = False,
         as_called: bool = False,
         distribution: str = OWN,
     ) -> None:
         self.cohort, self._reference, self._rng, self._warm = cohort, reference, rng, warm
-        self._as_called = as_called
+        self._as_called, self._moved = as_called, moved
         self._drawn = draw(reference, distribution=distribution)
         self._running = {arm.name: arm for arm in cohort.arms if arm.fault is None and not arm.settled}
         self._others = self._further_inputs()
@@ -152,6 +155,8 @@ class OneRound:
         made = []
         with asking(arm):
             built = arm.client.builds.new
+            if self._moved and not self.is_large:
+                arm.client.call(draw(self._reference).packed, moved=True)
             if (arm.begins_on_host or self._as_called) and sets[0].packed.size <= LARGE_BYTES:
                 # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the
                 # next call cannot return its output.

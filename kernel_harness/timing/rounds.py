@@ -24,6 +24,7 @@ from kernel_harness.device import Steady
 from kernel_harness.timing import stopping
 from kernel_harness.timing.cohort import Arm, Cohort, asking
 from kernel_harness.timing.inputs import distributions, draw
+from kernel_harness.timing.measurements import ROUNDS_OF_A_PLACE
 from kernel_harness.timing.one_round import LARGE_BYTES, OneRound
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.workers.faults import Fault, Refused
@@ -64,7 +65,8 @@ def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) ->
             cohort.warmup.append(OneRound(cohort, reference, rng).timed())
         tell(f"timing round {len(cohort.rounds) + 1}")
         warm = policy.warm_every is not None and len(cohort.rounds) % policy.warm_every == 0
-        one = OneRound(cohort, reference, rng, warm=warm, distribution=next(drawn_from))
+        moved = policy.works_behind and len(cohort.rounds) % ROUNDS_OF_A_PLACE == 0
+        one = OneRound(cohort, reference, rng, warm=warm, moved=moved, distribution=next(drawn_from))
         cohort.rounds.append(one.timed())
         cohort.states.append(cohort.device.state())
         shows_latency = warm and not one.is_large

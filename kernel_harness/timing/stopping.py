@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.device.policy import ON_GPU, Policy
-from kernel_harness.timing.measurements import ROUNDS_OF_A_PROCESS, Measurements
-from kernel_harness.timing.statistics import Round, has_both, ratio_interval
+from kernel_harness.timing.measurements import Measurements
+from kernel_harness.timing.statistics import has_both, ratio_interval
 
 ANALYSES = (16, 32, 64, 128, 256, 512, 1024)
 """Timing may stop only at an interim analysis, after one of these numbers of rounds."""
@@ -25,10 +24,7 @@ _MOST_REJECTED = 3
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
 # ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
 _RESOLUTION_SHARE = 0.5
-MOST_PROCESSES = 16
-# Some kernels of libraries differ by more than the device's resolution: copies of cuDNN's transposed convolutions in 3D
-# showed 1.063 and 0.981 of torch's speed. A second set of processes tells, for speedups that are this close to 1.
-_BY_PROCESS = 0.1
+ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
 
 
 @dataclass(frozen=True)
@@ -37,9 +33,7 @@ class Stop:
 
     Timing ends at an interim analysis (ANALYSES) if the speedup of each candidate over `baseline` has a half width
     below `half_width` (relative), or if it is the last analysis. It also ends after `budget_s` seconds and
-    `least_rounds` rounds that count, but not before a second set of processes has had its rounds, if a candidate's
-    difference to "torch" may be that of two processes. If `rounds` is not None, timing instead ends after exactly that
-    number of rounds.
+    `least_rounds` rounds that count. If `rounds` is not None, timing instead ends after exactly that number of rounds.
     """
 
     budget_s: float
@@ -79,7 +73,7 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
     count = len(measured.rounds)
     if stop.rounds is not None:
         return count >= stop.rounds
-    if elapsed_s >= stop.budget_s and count >= stop.least_rounds and not _lacks_second_processes(measured, stop):
+    if elapsed_s >= stop.budget_s and count >= stop.least_rounds:
         counted = sum(r.rejected is None for r in measured.accepted)
         return counted >= stop.least_rounds or count >= _MOST_REJECTED * stop.least_rounds
     waiting = {name for name in measured.running if not measured.arms[name].settled} - {_baseline(measured, stop)}
@@ -103,15 +97,18 @@ def settled(measured: Measurements, stop: Stop) -> set[str]:
     candidates = set(measured.running) - {baseline}
     if len(measured.rounds) >= ANALYSES[-1]:
         return candidates
-    return {name for name in candidates if _is_known(measured.accepted, name, baseline, stop.half_width)}
+    return {name for name in candidates if _is_known(measured, name, baseline, stop.half_width)}
 
 
-def _is_known(rounds: Sequence[Round], arm: str, baseline: str, half_width: float) -> bool:
-    """Returns whether the half width of the arm's speedup over `baseline` is below `half_width` (relative)."""
-    if not has_both(rounds, arm, baseline):
+def _is_known(measured: Measurements, arm: str, baseline: str, half_width: float) -> bool:
+    """Returns whether the half width of the arm's speedup over `baseline` is below `half_width` (relative).
+
+    What the places of the arms' memory change must be below that, too.
+    """
+    if not has_both(measured.accepted, arm, baseline):
         return False
-    width = ratio_interval(rounds, arm, baseline).half_width
-    return width is not None and width < half_width
+    width = ratio_interval(measured.accepted, arm, baseline).half_width
+    return width is not None and max(width, measured.spread_of_places(arm, baseline)) < half_width
 
 
 def processes_worn(measured: Measurements, stop: Stop) -> bool:
@@ -136,28 +133,12 @@ def _needs_more_processes(measured: Measurements, stop: Stop) -> bool:
 
     Two processes with the same kernel differ in their times. Further processes are needed if this difference, after
     averaging over the processes so far, is more than _RESOLUTION_SHARE * `stop.half_width` times the median call of the
-    fastest arm. They are also needed as long as `_lacks_second_processes`. Returns False after MOST_PROCESSES processes
-    of each arm.
+    fastest arm. Returns False after MOST_PROCESSES processes of each arm.
     """
-    if _lacks_second_processes(measured, stop):
-        return True
     shortest_ms = min(
         median([r.samples_ms[name] for r in measured.rounds if name in r.samples_ms] or [math.inf])
         for name in [*measured.running, BASELINE]
     )
-    worst_ms = max(measured.resolution_between(name, BASELINE) for name in measured.running)
+    worst_ms = max(measured.resolution_between_processes(name, BASELINE) for name in measured.running)
     too_coarse = worst_ms > _RESOLUTION_SHARE * stop.half_width * shortest_ms
     return too_coarse and measured.arms[BASELINE].processes < MOST_PROCESSES
-
-
-def _lacks_second_processes(measured: Measurements, stop: Stop) -> bool:
-    """Returns whether a second set of processes has to show that a candidate's difference to "torch" is the kernel's.
-
-    That is so if the speedup in the first ROUNDS_OF_A_PROCESS rounds differs from 1 by more than `stop.half_width` and
-    by less than _BY_PROCESS, until as many further rounds are done.
-    """
-    if not measured.resolution_ms or len(measured.rounds) >= 2 * ROUNDS_OF_A_PROCESS:
-        return False
-    first = measured.accepted[:ROUNDS_OF_A_PROCESS]
-    speedups = [ratio_interval(first, n, BASELINE).estimate for n in measured.running if has_both(first, n, BASELINE)]
-    return any(stop.half_width < abs(math.log(speedup)) < _BY_PROCESS for speedup in speedups)

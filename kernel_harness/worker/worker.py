@@ -213,7 +213,7 @@ class Worker:
         if gate is not None:
             gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
-        with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
+        with torch.no_grad(), self._device.memory(poisoned=prepared.poison, moved=prepared.moved):
             output, clocked = self._timed(lambda: self._called(inputs), prepared)
         self._last = (lambda: self._model(*inputs), placed) if prepared.keep else None
         if self._outputs.exports is None:

@@ -217,13 +217,14 @@ class WorkerClient:
     @phase("calls")
     def call(
         self, packed: Packed, *, poison: bool = False, timed: Timed | None = None, keep: bool = False,
-        patience: float = 1,
+        moved: bool = False, patience: float = 1,
     ) -> Answer:  # fmt: skip
         """Calls the model once on the inputs `packed`. Returns its output and times, and what it wrote to its inputs.
 
         - `poison`: device memory that the call allocates is first filled with NaN.
         - `timed`: how a timed call begins, or None for an untimed call.
         - `keep`: `warm` or `steady` may follow.
+        - `moved`: memory that the call and later ones allocate is elsewhere on the device than that of calls before.
         - `patience`: the factor by which the time limit of a call is multiplied.
 
         Before the judge's bracket opens, the worker has made ready for the call. For a call that begins at the gate,
@@ -238,7 +239,7 @@ class WorkerClient:
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening, held = self._opening(timed), timed is None or not timed.on_host
         prepare = messages.Prepare(
-            _layout(packed), FORWARD_SEED, poison, timed is not None, held, opening, keep, self.outputs.kept
+            _layout(packed), FORWARD_SEED, poison, timed is not None, held, opening, keep, moved, self.outputs.kept
         )
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:

@@ -46,7 +46,6 @@ from kernel_harness.timing import rounds, stopping
 from kernel_harness.timing.clock import Patience
 from kernel_harness.timing.cohort import Arm, Cohort
 from kernel_harness.timing.inputs import DrawnInputs, draw
-from kernel_harness.timing.measurements import ROUNDS_OF_A_PROCESS
 from kernel_harness.timing.one_round import OneRound
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
@@ -61,7 +60,7 @@ from kernel_harness.workers.worker_client import Answer, WorkerClient
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(PROBLEM, Emulated(), Settings(rounds=4 * ROUNDS_OF_A_PROCESS), SilentObserver()) as made:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4 * stopping.ROUNDS_OF_A_PROCESS), SilentObserver()) as made:
         yield made
 
 
