@@ -143,8 +143,7 @@ def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
         )
     elif not timing.verified:
         texts.append(_HARDLY_VERIFIED)
-    known = cohort.resolution_ms / timing.time_ms
-    if (spread := cohort.spread_of_places(name, BASELINE)) > max(HALF_WIDTH, known):
+    if (spread := cohort.spread_of_places(name, BASELINE)) > HALF_WIDTH:
         texts.append(
             f"the speedup over torch changes by up to {spread:.1%} with the place of outputs and temporary memory on "
             "the GPU; its interval contains that."

@@ -145,7 +145,7 @@ class Prepare(Message):
     - `held`: whether the device begins a timed call only when it is enqueued, so that its time has no launch latency.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
-    - `moved`: the worker first returns unused memory to the device, and leaves a piece free in front of the call's own.
+    - `moved`: the memory that the call allocates is at another place of the device than that of earlier calls.
     - `kept`: the indices of the outputs that a candidate may keep; None if that is not known yet. The worker does not
       overwrite the candidate's own tensors of these outputs after the call; if it is None, it overwrites none.
     """

@@ -22,7 +22,7 @@ from kernel_harness.timing.cohort import Arm, Cohort
 from kernel_harness.timing.interference import flag_interference
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.rounds import time_rounds
-from kernel_harness.timing.statistics import summarize
+from kernel_harness.timing.statistics import any_counts, summarize
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import State, Trial
 
@@ -130,7 +130,7 @@ def _report(
     for arm in measured.arms.values():
         if arm.trusted and arm.name != CONTROL and (arm.fault or not again):
             series.settle(timed(run, of_baseline(run, arm.name), measured, scale_ms, seconds))
-    if not again and scale_ms is None and any(r.rejected is None for r in measured.accepted):
+    if not again and scale_ms is None and any_counts(measured.accepted):
         series.baseline_ms = summarize(measured.accepted, BASELINE, None).time_ms
 
 

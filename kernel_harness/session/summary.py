@@ -22,7 +22,7 @@ from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing.clock import FEW_ROUNDS_MS, HARDLY_VERIFIED, unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
-from kernel_harness.timing.statistics import Round, Timing, summarize
+from kernel_harness.timing.statistics import Round, Timing, any_counts, summarize
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.faults import Fault
 
@@ -173,7 +173,7 @@ def timed(facts: RunFacts, result: Result, cohort: Measurements, scale_ms: float
         result = failed(result, arm.fault)
     result = replace(result, measurement=_measurement(cohort, rounds, arm.name))
     own = [r for r in rounds if arm.name in r.samples_ms]
-    if arm.fault is None and any(r.rejected is None for r in own):
+    if arm.fault is None and any_counts(own):
         against, scale = (_in_counted_rounds(own, name) for name in (result.settings.baseline, BASELINE))
         resolution_ms = cohort.resolution_between(arm.name, against or BASELINE)
         timing = summarize(rounds, arm.name, against, scale=scale, scale_ms=scale_ms, resolution_ms=resolution_ms)
@@ -245,7 +245,7 @@ def _why_none(rounds: Sequence[Round]) -> str:
 
 def _in_counted_rounds(rounds: Sequence[Round], name: str) -> str | None:
     """Returns `name` if a round that counts contains the arm of that name, else None."""
-    return name if any(name in r.samples_ms for r in rounds if r.rejected is None) else None
+    return name if any_counts(rounds, name) else None
 
 
 def _with_timing(bounds_ms: Mapping[str, float], result: Result, timing: Timing) -> Result:

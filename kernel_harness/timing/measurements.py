@@ -15,7 +15,7 @@ from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES
 from kernel_harness.timing import clock
 from kernel_harness.timing.intervals import HALF_WIDTH
-from kernel_harness.timing.statistics import Round, has_both, ratio_interval, reject_rounds, remaining_ms
+from kernel_harness.timing.statistics import Round, any_counts, ratio_interval, reject_rounds, remaining_ms
 from kernel_harness.workers.faults import Fault
 
 # A kernel's time depends on the kind of the inputs if, in at least _LEAST_OTHERS rounds on other inputs than the
@@ -159,9 +159,10 @@ class Measurements:
         if the arms have had several worker processes. The result is larger if the places of their memory have shown
         more (`spread_of_places`).
         """
-        spread = self.spread_of_places(arm, other)
-        times_ms = [r.samples_ms[arm] for r in self.rounds if arm in r.samples_ms] if spread else [0.0]
-        return max(self.resolution_between_processes(arm, other), spread * median(times_ms))
+        known_ms = self.resolution_between_processes(arm, other)
+        if spread := self.spread_of_places(arm, other):
+            return max(known_ms, spread * median(r.samples_ms[arm] for r in self.rounds if arm in r.samples_ms))
+        return known_ms
 
     def resolution_between_processes(self, arm: str, other: str) -> float:
         """Returns the difference in ms that the worker processes of two arms show with any kernel."""
@@ -175,12 +176,12 @@ class Measurements:
         is also 0 for arms with several processes, whose calls are so short that the processes differ by more. For n
         places, more than _FEW_PLACES, it is divided by sqrt(n / _FEW_PLACES), as the error of an average shrinks.
         """
-        if not self.resolution_ms or self.arms[arm].processes > 1 or not has_both(self.accepted, arm, other):
+        if not self.resolution_ms or self.arms[arm].processes > 1 or not any_counts(self.accepted, arm, other):
             return 0.0
         centre = ratio_interval(self.accepted, arm, other).estimate
         places = [
             abs(math.log(ratio_interval(rounds, arm, other).estimate / centre))
             for start in range(0, len(self.accepted), ROUNDS_OF_A_PLACE)
-            if has_both(rounds := self.accepted[start : start + ROUNDS_OF_A_PLACE], arm, other)
+            if any_counts(rounds := self.accepted[start : start + ROUNDS_OF_A_PLACE], arm, other)
         ]
         return max(places) / max(1.0, math.sqrt(len(places) / _FEW_PLACES)) if max(places) > HALF_WIDTH else 0.0

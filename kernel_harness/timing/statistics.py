@@ -132,9 +132,9 @@ def reject_rounds(rounds: Sequence[Round], control: str) -> tuple[Round, ...]:
     return tuple(marked)
 
 
-def has_both(rounds: Sequence[Round], arm: str, baseline: str) -> bool:
-    """Returns whether a round that counts contains both arms, so that `ratio_interval` has a result."""
-    return any({arm, baseline} <= r.samples_ms.keys() for r in rounds if r.rejected is None)
+def any_counts(rounds: Sequence[Round], *arms: str) -> bool:
+    """Returns whether a round that counts contains all the `arms`. For two, `ratio_interval` then has a result."""
+    return any(set(arms) <= r.samples_ms.keys() for r in rounds if r.rejected is None)
 
 
 def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str) -> Interval:

@@ -9,7 +9,7 @@ from statistics import median
 from kernel_harness.core.arms import BASELINE, CONTROL
 from kernel_harness.device.policy import ON_GPU, Policy
 from kernel_harness.timing.measurements import Measurements
-from kernel_harness.timing.statistics import has_both, ratio_interval
+from kernel_harness.timing.statistics import any_counts, ratio_interval
 
 ANALYSES = (16, 32, 64, 128, 256, 512, 1024)
 """Timing may stop only at an interim analysis, after one of these numbers of rounds."""
@@ -105,7 +105,7 @@ def _is_known(measured: Measurements, arm: str, baseline: str, half_width: float
 
     What the places of the arms' memory change must be below that, too.
     """
-    if not has_both(measured.accepted, arm, baseline):
+    if not any_counts(measured.accepted, arm, baseline):
         return False
     width = ratio_interval(measured.accepted, arm, baseline).half_width
     return width is not None and max(width, measured.spread_of_places(arm, baseline)) < half_width
