@@ -17,7 +17,7 @@ from kernel_harness.session import session
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.settings import Settings
 
-SLOW = "pandas", "rich", "matplotlib", "jinja2", "sympy", "torch._dynamo", "torch._inductor"
+SLOW = "pandas", "rich", "matplotlib", "jinja2", "sympy", "triton", "torch._dynamo", "torch._inductor"
 
 FILES = {
     "linear": """
