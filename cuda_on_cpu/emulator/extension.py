@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,9 +14,10 @@ from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.cuda_source import code_only, declared_variables, line_of, places_of, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
-from cuda_on_cpu.emulator import constant_memory_limit, flags, shared_memory_limit, shared_parts
+from cuda_on_cpu.emulator import constant_memory_limit, flags, local_headers, shared_memory_limit, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
+from cuda_on_cpu.emulator.local_headers import LocalHeaders
 from cuda_on_cpu.emulator.units import (
     Headers,
     Unit,
@@ -54,21 +56,38 @@ def build(
     sources: Sources,
     folder: Path,
     instrumentation: Instrumentation = Instrumentation.NONE,
-    *,
-    linked: bool = True,
-    headers: str = "",
 ) -> None:
     """Builds the candidate's library in `folder`. The file name is the name of the sources with the ending `.so`.
 
-    If not `linked`, `folder` has the object files instead, one for each translation unit. `headers` is the code of the
-    headers that the sources include, as far as it is known. A function with CUDA that the emulator cannot run gets a
-    body that reports this when it runs. Raises BuildFailed; UnsupportedConstruct for such CUDA outside of functions;
-    NoCompiler if this machine lacks a tool for the build.
+    Headers of the program, such as CUTLASS's, are rewritten as the CUDA source is, and listed in `folder` for
+    `read_files`. A function with CUDA that the emulator cannot run gets a body that reports this when it runs. Raises
+    BuildFailed; UnsupportedConstruct for such CUDA outside of functions; NoCompiler if this machine lacks a tool for
+    the build.
     """
+    copies = folder / "headers"
+    complete, headers = local_headers.with_headers(sources, copies)
+    build_rewritten(complete, folder, instrumentation, headers)
+    headers.write_list(folder / "headers.d")
+    shutil.rmtree(copies, ignore_errors=True)
+
+
+def build_rewritten(
+    sources: Sources,
+    folder: Path,
+    instrumentation: Instrumentation,
+    headers: LocalHeaders,
+    *,
+    linked: bool = True,
+) -> None:
+    """Does what `build` does, for sources that include the rewritten copies of `headers`.
+
+    If not `linked`, `folder` has the object files instead, one for each translation unit.
+    """
+    included = "\n".join(headers.texts)
     attempts = 0
     while True:
         try:
-            return _build_as_it_is(sources, folder, instrumentation, linked, headers)
+            return _build_as_it_is(sources, folder, instrumentation, linked, included)
         except BuildFailed as failure:
             attempts += 1
             if _is_accepted_by_nvcc(failure.log) and _PERMISSIVE not in sources.cuda_cflags:

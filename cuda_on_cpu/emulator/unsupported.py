@@ -58,6 +58,7 @@ _UNKNOWN_FORM = re.compile(
     re.MULTILINE,
 )
 _LONGEST_PTX = 100
+_DIRECTIVE = re.compile(r"\s*#\s*(if(?:n?def)?|elif|else|endif)\b")
 _MISSING_HEADER = re.compile(
     r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: fatal error: (?P<header>\S+): No such file", re.MULTILINE
 )
@@ -109,8 +110,42 @@ def _translations(tokens: Sequence[Token]) -> Iterator[Edit]:
         brackets = brackets_after(tokens, behind if text_at(tokens, behind) in _VOLATILE else i)
         if brackets is not None:
             inside = tokens[brackets[0] + 1 : brackets[1]]  # an operand may have another one
-            text = _translated(edited(inside, _translations(inside)))
-            yield i, brackets[1] + 1, text + line_breaks(tokens[i : brackets[1] + 1])
+            found = edited(inside, _translations(inside))
+            if text := _each_way(found):
+                yield i, brackets[1] + 1, f"{text}#line {line_of(tokens, brackets[1])}\n"
+            else:
+                yield i, brackets[1] + 1, _translated(found) + line_breaks(tokens[i : brackets[1] + 1])
+
+
+def _each_way(tokens: Sequence[Token]) -> str:
+    """Returns the translations of an `asm` statement whose text has an `#if` in it, one for each of its branches.
+
+    They are in lines of their own. Returns an empty text if the statement has no `#if`.
+    """
+    lines = joined(tokens).split("\n")
+    kinds = [match[1] if (match := _DIRECTIVE.match(line)) else "" for line in lines]
+    first = next((i for i, kind in enumerate(kinds) if kind.startswith("if")), None)
+    if first is None:
+        return ""
+    depth, parts, last = 0, [first], len(lines)
+    for i in range(first, len(lines)):
+        depth += (kinds[i] in ("if", "ifdef", "ifndef")) - (kinds[i] == "endif")
+        if depth == 1 and kinds[i] in ("elif", "else"):
+            parts.append(i)
+        if depth == 0:
+            last = i
+            break
+    out = ""
+    for start, end in zip(parts, [*parts[1:], last], strict=True):
+        out += f"\n{lines[start]}\n{_one_way([*lines[:first], *lines[start + 1 : end], *lines[last + 1 :]])}"
+    if kinds[parts[-1]] != "else":
+        out += f"\n#else\n{_one_way([*lines[:first], *lines[last + 1 :]])}"
+    return f"{out}\n#endif\n"
+
+
+def _one_way(lines: Sequence[str]) -> str:
+    tokens = tokenize("\n".join(lines))
+    return _each_way(tokens) or _translated(tokens)
 
 
 def _translated(tokens: Sequence[Token]) -> str:

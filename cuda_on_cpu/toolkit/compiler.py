@@ -14,19 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch.utils import cpp_extension
-
 from cuda_on_cpu.compile.candidate_file import CandidateFile, source_text
 from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.error_message import readable_errors
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.errors import EnvironmentLacking
-from cuda_on_cpu.emulator import extension, flags
+from cuda_on_cpu.emulator import extension
 from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.local_headers import PTX, LocalHeaders
 from cuda_on_cpu.emulator.nvcc_rules import EXTENDED_LAMBDA
 from cuda_on_cpu.toolkit import INSTRUMENTATION, MARK
-from cuda_on_cpu.toolkit.local_headers import LocalHeaders
 
 _CUDA, _CPP = (".cu",), (".cpp", ".cc", ".cxx", ".c++", ".C")
 _VALUED = re.compile(
@@ -99,15 +97,15 @@ def _compile(command: Command, source: Path, output: Path) -> None:
     file = CandidateFile(str(source), source_text(path))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        headers = LocalHeaders(folder / "headers", _of_program(command.folders), command.rules)
+        headers = LocalHeaders(folder / "headers", command.folders, command.rules)
         text = f'#line 1 "{source}"\n{headers.with_copies(file.text, path)}'
         if headers.has_ptx:
-            text = f'#include "emulator/ptx.h"\n{text}'
+            text = f'#include "{PTX}"\n{text}'
         sources = _sources(command, text, source.suffix in _CUDA)
         file.add(sources)
         instrumentation = Instrumentation[os.environ.get(INSTRUMENTATION, "NONE")]
         try:
-            extension.build(sources, folder, instrumentation, linked=False, headers="\n".join(headers.texts))
+            extension.build_rewritten(sources, folder, instrumentation, headers, linked=False)
         except BuildFailed as failure:
             with readable_errors(_at_fault(failure, file, headers)):
                 raise
@@ -123,12 +121,6 @@ def _at_fault(failure: BuildFailed, source: CandidateFile, headers: LocalHeaders
     if header is None:
         return source
     return CandidateFile(str(header), source_text(header))
-
-
-def _of_program(folders: Sequence[Path]) -> list[Path]:
-    """Returns those of `folders` that are not torch's, the emulator's or the system's."""
-    known = {Path(folder).resolve() for folder in (*cpp_extension.include_paths(), flags.CUDA_HEADERS, "/usr/include")}
-    return [folder.absolute() for folder in folders if folder.resolve() not in known]
 
 
 def _sources(command: Command, text: str, is_cuda: bool) -> Sources:

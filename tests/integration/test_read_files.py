@@ -267,3 +267,60 @@ def test_the_verdict_follows_an_edited_header(harness: Harness, tmp_path: Path) 
     assert judged() == ("PASSED", [True])
     scale.write_text("#define SCALE 2\n")
     assert judged() == ("WRONG_VALUES", [False])
+
+
+HEADER = """
+#pragma once
+__global__ void scale_kernel(float* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float value;
+    asm volatile("{"
+#if SCALED_BY_THREE
+                 "mul.f32 %0, %1, 0f40400000;"
+#else
+                 "mul.f32 %0, %1, 0f3F800000;"
+#endif
+                 "}" : "=f"(value) : "f"(x[i]));
+    x[i] = value;
+}
+inline void scale(torch::Tensor x) { scale_kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), x.numel()); }
+"""
+CUDA_SOURCE = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = """
+// {mark}
+#include <torch/extension.h>
+#include "scale.h"
+torch::Tensor product(torch::Tensor a, torch::Tensor b) {{ auto c = at::matmul(a.t(), b.t()); scale(c); return c; }}
+"""
+ops = load_inline("product", "torch::Tensor product(torch::Tensor a, torch::Tensor b);", CUDA, functions=["product"],
+                  extra_include_paths=[{folder!r}])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return ops.product(a, b)
+'''
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_kernel_in_a_header_is_launched_and_follows_its_edits(harness: Harness, tmp_path: Path) -> None:
+    kernel, scale = tmp_path / "own.py", tmp_path / "scale.h"
+    kernel.write_text(CUDA_SOURCE.format(mark=uuid.uuid4().hex, folder=str(tmp_path)))
+
+    def judged() -> tuple[str, list[bool]]:
+        words = ("--problem", PROBLEM_FILE, "--device", "cpu", "--quick", "--rounds", "8", "--json")
+        result = harness.run(*words, "--kernel", kernel).results["own"]
+        return result["status"], [build["cached"] for build in result["builds"]]
+
+    scale.write_text(HEADER)
+    assert judged() == ("PASSED", [False])
+    assert judged() == ("PASSED", [True])
+    scale.write_text("#define SCALED_BY_THREE 1\n" + HEADER)
+    assert judged() == ("WRONG_VALUES", [False])
+    scale.write_text(HEADER.replace(">>>(x", ">>(x"))
+    assert judged()[0] == "BUILD_ERROR"

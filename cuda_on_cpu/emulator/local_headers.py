@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from torch.utils import cpp_extension
 
 from cuda_on_cpu.compile.candidate_file import source_text
 from cuda_on_cpu.compile.cuda_source import edited, includes, joined, tokenize
 from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.compile.sources import Sources, options
+from cuda_on_cpu.emulator import flags
 from cuda_on_cpu.emulator.launches import MalformedLaunch
 from cuda_on_cpu.emulator.rewrite import rewrite
+
+PTX = flags.EMULATOR_HEADERS / "ptx.h"
+"""The emulator's header for the translation of inline PTX."""
 
 
 class LocalHeaders:
     """Rewritten copies of the headers that one source includes, in a folder of their own.
 
-    `folders` are those in which the compiler looks for headers of the program, in order. Headers of torch, CUDA and the
-    system are not in these folders, and are not rewritten. `flags` are the program's flags for nvcc.
+    `folders` are those in which the compiler looks for headers, in order. Those of torch, CUDA and the system are left
+    out: their headers are not rewritten. `flags` are the program's flags for nvcc.
     """
 
-    def __init__(self, folder: Path, folders: Sequence[Path], flags: Sequence[str] = ()) -> None:
-        self._folder, self._folders, self._flags = folder, folders, flags
+    def __init__(self, folder: Path, folders: Iterable[Path], flags: Sequence[str] = ()) -> None:
+        self._folder, self._folders, self._flags = folder, _of_program(folders), flags
         self.copies: dict[Path, Path] = {}
         """The copy of each header."""
         self.texts: list[str] = []
         """The text of each header before it was rewritten."""
         self.has_ptx = False
-        """Whether a header has inline PTX, whose translation needs the emulator's header for it."""
+        """Whether a header has inline PTX, whose translation needs the header PTX."""
 
     def with_copies(self, text: str, path: Path) -> str:
         """Returns the text of the file `path` with each `#include` of a header of the program replaced.
@@ -39,6 +47,12 @@ class LocalHeaders:
         tokens = tokenize(text)
         found = ((each, self._find(each.header, path)) for each in includes(tokens))
         return joined(edited(tokens, [(i.at, i.end, f'"{self._copy_of(header)}"') for i, header in found if header]))
+
+    def write_list(self, rule: Path) -> None:
+        """Writes a makefile rule to the file `rule` that depends on the headers, if there are any."""
+        if self.copies:
+            paths = (str(path).replace(" ", "\\ ") for path in self.copies)
+            rule.write_text(f"headers: {' '.join(paths)}\n", encoding="utf-8")
 
     def _find(self, named: str, path: Path) -> Path | None:
         folders = [path.parent, *self._folders] if named.startswith('"') else self._folders
@@ -62,3 +76,22 @@ class LocalHeaders:
             return rewrite(self.with_copies(text, header), self._flags)
         except MalformedLaunch as error:
             raise BuildFailed(f"{header}:{error.line}: error: {error.problem}", final=True) from None
+
+
+def _of_program(folders: Iterable[Path]) -> list[Path]:
+    """Returns those of `folders` that are not torch's, the emulator's or the system's."""
+    known = {Path(folder).resolve() for folder in (*cpp_extension.include_paths(), flags.CUDA_HEADERS, "/usr/include")}
+    return [folder.absolute() for folder in folders if folder.resolve() not in known]
+
+
+def with_headers(sources: Sources, folder: Path) -> tuple[Sources, LocalHeaders]:
+    """Returns the sources with rewritten copies of the headers that the CUDA source includes, and these headers.
+
+    The copies are in `folder`. Raises BuildFailed if a header has a malformed launch.
+    """
+    named = ("".join(option) for option in options(sources.cuda_cflags) if option[0].startswith("-I"))
+    folders = [*sources.include_paths, *(each.removeprefix("-I") for each in named)]
+    headers = LocalHeaders(folder, map(Path, folders), sources.cuda_cflags)
+    cuda = headers.with_copies(sources.cuda, folder / "main.cu")
+    ptx = ("-include", str(PTX)) if headers.has_ptx else ()
+    return replace(sources, cuda=cuda, cuda_cflags=(*sources.cuda_cflags, *ptx)), headers
