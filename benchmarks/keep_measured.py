@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.paths import MEASURED
-from kernel_harness.results import leaderboard
+from kernel_harness.results import ranking
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import to_line
 
@@ -32,8 +32,7 @@ def portable(command: str) -> str:
 def keep(path: Path, kept: Path) -> None:
     """Replaces the file `kept` with the latest result of each kernel at each shape in the runs.jsonl `path`."""
     results = Journal(path.parent).read()
-    shapes = {tuple(result.shape.items()): result.shape for result in results}
-    latest = [result for shape in shapes.values() for result in leaderboard.latest(results, shape).values()]
+    latest = [result for at in ranking.timed_at(results) for result in ranking.latest(results, *at).values()]
     latest = [replace(each, reproduce=portable(each.reproduce)) for each in latest]
     kept.parent.mkdir(parents=True, exist_ok=True)
     replace_text(kept, "".join(f"{to_line(each)}\n" for each in latest))

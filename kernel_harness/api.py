@@ -15,7 +15,7 @@ from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
-from kernel_harness.session.settings import Settings, check_baseline
+from kernel_harness.session.settings import Settings, TimeShapes, check_baseline, check_shape
 from kernel_harness.workers.fork_server import ForkServer
 
 
@@ -32,6 +32,7 @@ def evaluate(
     seed: int | None = None,
     quick: bool = False,
     sanitize: bool = False,
+    time_shapes: TimeShapes = None,
 ) -> Result:
     """Checks one kernel, times it if it is right, and returns the verdict with the time.
 
@@ -69,6 +70,10 @@ def evaluate(
         quick: check fewer shapes, and spend a quarter of the default time on timing.
         sanitize: on a GPU, look for races and accesses outside of memory in a kernel that passed, which takes longer.
             Findings are remarks. Under emulation this is always done if it takes seconds.
+        time_shapes: further shapes at which the kernel is checked and timed, beside those of the problem file: a number
+            of shapes to draw around the problem's size, or a list of shapes such as `[{"M": 64}, {"M": 256}]`, in which
+            a constant that a shape does not name keeps its value. A 0 leaves out the shapes of the file. The drawn
+            shapes follow from `seed`, and they are in `Result.further`: do not show them to what writes the kernels.
 
     Returns a Result also if the kernel does not build, crashes, hangs or is wrong.
     Several processes may call `evaluate` at the same time.
@@ -79,7 +84,7 @@ def evaluate(
     """
     with Evaluator(
         problem, device=device, shape=shape, precision=precision, timeout_s=timeout_s, budget_s=budget_s,
-        baseline=baseline, seed=seed, quick=quick, sanitize=sanitize,
+        baseline=baseline, seed=seed, quick=quick, sanitize=sanitize, time_shapes=time_shapes,
     ) as evaluator:  # fmt: skip
         return evaluator.evaluate(source)
 
@@ -118,6 +123,7 @@ class Evaluator(Closing):
         seed: int | None = None,
         quick: bool = False,
         sanitize: bool = False,
+        time_shapes: TimeShapes = None,
     ) -> None:
         _check_types(problem, device, shape)
         self._session: Session | None = None
@@ -127,7 +133,7 @@ class Evaluator(Closing):
         found = lookup.problem(str(problem), Path.cwd())
         self._settings = Settings.of(
             budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
-            seed=seed, quick=quick, sanitize=sanitize,
+            seed=seed, quick=quick, sanitize=sanitize, time_shapes=time_shapes,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())
@@ -192,9 +198,5 @@ def _check_types(problem: object, device: object, shape: object) -> None:
         raise UserError(f"problem must be a string or a Path, not {type(problem).__name__}")
     if device is not None and not isinstance(device, str):
         raise UserError(f"device must be a string or None, not {device!r}")
-    if shape is not None and not isinstance(shape, Mapping):
-        raise UserError(f'shape must be a mapping such as {{"M": 64}}, not {shape!r}')
-    for name, size in (shape or {}).items():
-        whole = size if isinstance(size, (tuple, list)) else [size]
-        if not isinstance(name, str) or not all(isinstance(n, int) and not isinstance(n, bool) for n in whole):
-            raise UserError(f"shape[{name!r}] must be a whole number, not {size!r}")
+    if shape is not None:
+        check_shape("shape", shape)

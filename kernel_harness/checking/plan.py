@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_harness.checking import drawn_shapes
@@ -62,7 +63,7 @@ class Case:
         return shape_text(dict(self.shape))
 
 
-def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
+def plan(problem: Problem, seed: int, *, quick: bool = False, timed_too: Sequence[Shape] = ()) -> list[Case]:
     """Returns the cases of a run: one for each distribution of inputs at the timed shape, then cases at further shapes.
 
     A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
@@ -70,9 +71,11 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     has variations of its own inputs instead, and then inputs that look like its own (`lookalikes`), if these change
     most of the answer (`Reference.works`). If the model has parameters, one more case at the timed shape has random
     ones (`Case.random_parameters`).
-    Further shapes come from three sources, in this order. Each shape of CHECK_SHAPES has one case; these cases take the
-    problem's own distribution and those of STRESS in turn. With `quick`, only the first three shapes of CHECK_SHAPES
-    have a case. On an emulated device, some shapes have one size at its value in the file (`_stretched`). Some shapes
+    Further shapes come from four sources, in this order. At each shape of `timed_too`, where candidates are timed after
+    the problem's own size, there is a case for normal inputs, if the problem has them, and for its own. Each shape of
+    CHECK_SHAPES has one case; these cases take the problem's own distribution and those of STRESS in turn. With
+    `quick`, only the first three shapes of CHECK_SHAPES have a case. On an emulated device, some shapes have one size
+    at its value in the file (`_stretched`). Some shapes
     are drawn at random (`_drawn`).
     If the model has large weights, the cases at the timed shape come last, and of these the random parameters first.
     The first case that is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the
@@ -90,14 +93,19 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     ]  # fmt: skip
     if problem.parameters:
         timed.append(case_at(problem.shape, PARAMETERS, seed, timed_shape=True, optional=True))
-    shapes: list[Shape] = [s for s in problem.check_shapes if {**problem.shape, **s} != dict(problem.shape)]
+    timed_shapes = [dict(shape) for shape in (problem.shape, *timed_too)]
+    shapes: list[Shape] = [s for s in problem.check_shapes if {**problem.shape, **s} not in timed_shapes]
     # Integers come first, because they give the strictest check: the answer is exact, so one missing term is visible.
     turns = [d for d in ("integers", *named) if d in named]
     further = [
         case_at({**problem.shape, **s}, turns[i % len(turns)], seed)
         for i, s in enumerate(shapes[:3] if quick else shapes)
     ]
-    others = further + _stretched(problem, seed) + _drawn(problem, seed)
+    other_timed = [
+        case_at(shape, d, seed, optional=d not in named)
+        for shape in timed_too for d in distributions if d in ("normal", OWN)
+    ]  # fmt: skip
+    others = other_timed + further + _stretched(problem, seed) + _drawn(problem, seed)
     if not problem.has_large_weights:
         return timed + others
     # A model takes seconds to build. It is built once for the cases at the timed shape and for the timing.

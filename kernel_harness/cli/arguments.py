@@ -97,6 +97,19 @@ def _values(text: str) -> Sequence[int | tuple[int, ...]]:
     return [value for power in range(last.bit_length()) if (value := first * step**power) <= last]
 
 
+def time_shapes(text: str) -> list[int | Shape]:
+    """Returns the further shapes in `text`, of the form of `shapes`, or the one number in it.
+
+    Raises ArgumentTypeError for other text.
+    """
+    if text.strip().isdecimal():
+        return [int(text)]
+    found = [shape for shape in shapes(text) if shape]
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of shapes nor of the form M=64,K=128,N=96")
+    return [*found]
+
+
 def definition(text: str) -> tuple[str, list[str]]:
     """Returns the name and the values in `text`, such as `TILE=16,32`. Raises ArgumentTypeError for other text."""
     found = _DEFINE.fullmatch(text)
@@ -173,12 +186,22 @@ def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> 
     parser.add_argument(
         "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
     )
+    add_time_shapes(parser)
     parser.add_argument(
         "--sanitize", action="store_true",
         help="on a GPU: look for races and accesses outside of memory in kernels that passed, which takes longer "
         "(under emulation this is done without the option)",
     )  # fmt: skip
     add_results(parser)
+
+
+def add_time_shapes(parser: argparse.ArgumentParser) -> None:
+    """Declares `--time-shapes` on `parser`: the further shapes at which kernels are timed."""
+    parser.add_argument(
+        "--time-shapes", type=time_shapes, default=[], action="extend", metavar="N|M=64,...",
+        help="also time at N shapes drawn around the problem's size, or at the shape M=64,..., and rank by the "
+        "geometric mean of the speedups; may be given several times; 0: not at those of the problem's file",
+    )  # fmt: skip
 
 
 def add_device(parser: argparse.ArgumentParser, *, sweep: bool = False) -> None:

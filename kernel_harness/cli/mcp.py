@@ -175,11 +175,25 @@ def _verdict(result: Result) -> str:
         lines.append(f"It accepts {', '.join(result.restricted_to)} only.")
     if timing := result.timing:
         lines.append(f"Time of a call: {_with_interval(timing.time)} ms.")
-        if timing.speedup:
-            lines.append(f"{_with_interval(timing.speedup)} times as fast as torch.")
+        if result.speedup and not result.further:
+            lines.append(f"{_with_interval(result.speedup)} times as fast as torch.")
+    lines += _at_further_shapes(result)
     if result.emulated:
         lines.append("Without a GPU, CUDA is emulated: the time does not predict a GPU's.")
     return "\n".join([*lines, *filter(None, [result.reason]), *failure_text.printed(result, 10)])
+
+
+def _at_further_shapes(result: Result) -> list[str]:
+    """Returns the lines on a kernel that was timed at several shapes: the speedup at each, or why there is none."""
+    from kernel_harness.problem.problem import shape_text
+    from kernel_harness.results.record import at_each_shape
+
+    if not result.further or not result.timing:
+        return []
+    each = ((shape_text(one.shape), one.speedup, one.verdict) for one in at_each_shape(result))
+    lines = [f"At {shape}: {f'{_with_interval(found)} times' if found else why}" for shape, found, why in each]
+    mean = f"The geometric mean is {_with_interval(result.speedup)} times." if result.speedup else ""
+    return [f"As fast as torch, at {len(lines)} shapes:", *lines, *filter(None, [mean])]
 
 
 def _with_interval(found: Interval) -> str:

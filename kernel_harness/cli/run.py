@@ -48,6 +48,7 @@ EXAMPLES = (
     ("--problem matmul_tt --kernel mine --watch", "judge a kernel again each time its file is saved"),
     ("--problem matmul_tt --shape M=512,K=64,N=96", "judge at another size"),
     ("matmul_tt tiled --shape M=256..8192:x2", "judge at several sizes"),
+    ("matmul_tt tiled --time-shapes 3", "rank by the mean over three further, secret sizes"),
     ("matmul_tt tiled --define TILE_K=16,32", "judge with several values of a constant in its file"),
 )
 
@@ -112,6 +113,10 @@ def main(parsed: argparse.Namespace) -> int:
     if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
+    if len(parsed.shapes) > 1:
+        if parsed.time_shapes:
+            raise UserError(f"--time-shapes takes one --shape, and --shape names {len(parsed.shapes)}")
+        parsed.time_shapes = [0]  # each of the shapes has a table of its own
     with ExitStack() as running:
         with shown_meanwhile("harness  loading torch"), phases.phase("start"):
             fork_server = running.enter_context(started_fork_server())
@@ -305,11 +310,12 @@ def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Na
     cases, documents = [], []
     for _, group in groupby(finished, key=lambda result: tuple(result.shape.items())):
         results = list(group)
-        title = leaderboard.heading(run.problem_name, results, results[0].shape)
+        at = results[0].shape, results[0].further_shapes
+        title = leaderboard.heading(run.problem_name, results, *at)
         kernels = [result for result in results if not result.is_baseline]
         told = [r for r in kernels if not r.passed or r.findings]
         reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in told]
-        table = leaderboard.render(leaderboard.rank(results, results[0].shape), "github")
+        table = leaderboard.render(leaderboard.rank(results, *at), "github")
         cases += [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
         documents.append(leaderboard.document(title, table, reasons))
     ci.write(parsed, cases, "\n".join(documents))
@@ -360,8 +366,9 @@ def _over_budget(finished: Sequence[Result]) -> str:
 
     timed = [result for result in finished if "timing" in result.phases_s]
     budget_s = timed[0].settings.budget_s if timed and timed[0].settings.rounds is None else None
-    # The kernels of one cohort share one equal number.
-    if budget_s is None or sum({result.phases_s["timing"] for result in timed}) <= budget_s:
+    # The kernels of one cohort share one equal number, at each timed shape.
+    took = {each for result in timed for each in result.phases_s.items() if each[0].startswith("timing")}
+    if budget_s is None or sum(seconds for _, seconds in took) <= budget_s:
         return ""
     return (
         f"Timing took longer than --budget {budget_s:g}: the budget does not limit the first "

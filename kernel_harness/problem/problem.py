@@ -149,7 +149,18 @@ class Problem:
     @property
     def check_shapes(self) -> list[Shape]:
         """Returns the file's CHECK_SHAPES, further values of size constants for checks; empty if it has none."""
-        return [self._by_element(shape) for shape in getattr(self.module, "CHECK_SHAPES", [])]
+        return self._listed("CHECK_SHAPES")
+
+    @property
+    def time_shapes(self) -> list[Shape]:
+        """Returns the file's TIME_SHAPES, further values of size constants for timing; empty if it has none."""
+        return self._listed("TIME_SHAPES")
+
+    def _listed(self, name: str) -> list[Shape]:
+        shapes = getattr(self.module, name, [])
+        if not isinstance(shapes, (list, tuple)) or not all(isinstance(shape, Mapping) for shape in shapes):
+            raise ProblemError(f"{self.path}: {name} must be a list such as [dict(M=64), dict(M=128)]")
+        return [self._by_element(shape) for shape in shapes]
 
     def states(self, name: str) -> bool:
         """Returns whether the problem file has `name`, such as CHECK_SHAPES, STRESS or error_scale."""

@@ -1,11 +1,12 @@
 """Chooses values for the size constants of a problem whose file has no CPU_SHAPE or no CHECK_SHAPES.
 
 `fitted` makes a problem small enough for a CPU to check in seconds. `stretched` sets one constant of such a problem
-back to its value in the file. `near` draws values a little below the problem's own.
+back to its value in the file. `near` draws values a little below the problem's own, `around` some to time at.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -33,6 +34,9 @@ _LEAST_SAMPLES = 32
 _MOST_STRETCHED, _LEAST_STRETCH = 3, 4
 _MOST_STRETCHED_FLOPS, _MOST_STRETCHED_BYTES = 2 * MOST_FLOPS, 9 * MOST_BYTES
 _LARGEST_BYTES = 4 * MOST_BYTES
+# A drawn shape to time at costs at most _MOST_AROUND times as much as the problem's own. Its sizes are multiples of a
+# power of two that is at most _COARSEST and at most _FINE of the size: those of the problem's own size have it, too.
+_MOST_AROUND, _COARSEST, _FINE, _TRIALS = 2, 16, 8, 200
 # The limits of `largest`, whose shapes few candidates need.
 _CAPPED_BYTES = (2**28, 2**30)
 _MOST_STRETCHED_OPERATORS, _MOST_STRETCHED_WEIGHTS = 2**8, 2**26
@@ -284,6 +288,43 @@ def near(problem: Problem, rng: random.Random) -> Shape:
     for value, way in known(problem, "near", lambda: _accepted_near(problem)):
         found = _with_number(problem, found, value, _numbers_near(problem, value, rng)[way]) or found
     return {} if found == dict(problem.shape) else found
+
+
+def around(problem: Problem, rng: random.Random, count: int) -> list[Shape]:
+    """Draws `count` different shapes to time at, fewer if _TRIALS trials find no more, and none of the problem's own.
+
+    The sizes that `near` may change are drawn between the half and the double of the problem's own, with equal
+    probability for each order of magnitude. The product of all sizes is at most that of the problem's own, and a call
+    costs at most _MOST_AROUND times as much. A drawn size is a multiple of a power of two by which the problem's own
+    can be divided, because kernels are rarely made for odd sizes. Constants with the same value stay equal, and those
+    with different values different. Finds none if the model cannot run on `meta`.
+    """
+    found: list[Shape] = []
+    values = [value for value, _ in known(problem, "near", lambda: _accepted_near(problem))] if count else []
+    usual = cost(problem) if values else None
+    if usual is None:
+        return found
+    for _ in range(_TRIALS):
+        shape = dict(problem.shape)
+        for value in values:
+            shape = _with_number(problem, shape, value, _number_around(value, rng)) or shape
+        if shape in (*found, dict(problem.shape)) or _product(shape) > _product(problem.shape):
+            continue
+        then = cost(problem.at(shape))
+        if then is not None and then.flops <= _MOST_AROUND * usual.flops and then.bytes <= _MOST_AROUND * usual.bytes:
+            found.append(shape)
+        if len(found) == count:
+            break
+    return found
+
+
+def _number_around(value: int, rng: random.Random) -> int:
+    step = min(value & -value, _COARSEST, max(1, 1 << (value // _FINE).bit_length() - 1))
+    return step * max(1, round(value * 2 ** rng.uniform(-1, 1) / step))
+
+
+def _product(shape: Shape) -> int:
+    return math.prod(max(1, size) for size in shape.values())
 
 
 def _accepted_near(problem: Problem) -> list[tuple[int, int]]:

@@ -10,8 +10,8 @@ from kernel_harness.problem.errors import ProblemError
 
 # The names of a problem file that mean something to the harness. All but the first two are optional.
 _KNOWN = (
-    "Model", "get_inputs", "get_init_inputs", "CHECK_SHAPES", "CPU_SHAPE", "TOLERANCE", "STRESS", "flops",
-    "bytes_moved", "min_flops", "min_bytes", "error_scale",
+    "Model", "get_inputs", "get_init_inputs", "CHECK_SHAPES", "TIME_SHAPES", "CPU_SHAPE", "TOLERANCE", "STRESS",
+    "flops", "bytes_moved", "min_flops", "min_bytes", "error_scale",
 )  # fmt: skip
 
 

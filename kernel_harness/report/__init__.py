@@ -9,15 +9,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from kernel_harness.checking import timed_shapes
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
 from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate, read
-from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.problem.problem import Problem, Shape, shape_text
 from kernel_harness.report import devices, highlight, page, readme
 from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
-from kernel_harness.results import failure_text, journal, leaderboard, line_profile
+from kernel_harness.results import failure_text, journal, leaderboard, line_profile, ranking, rows
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Result
@@ -85,22 +86,22 @@ def rewrite_readme(path: Path, results: Path, root: Path) -> list[str]:
 
 
 def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
-    """Writes an HTML page for each shape at which there are results in `folder`. Returns the paths of the pages.
+    """Writes an HTML page for each shape, or group of shapes, of the results in `folder`. Returns the paths.
 
     `folder` has the results of one problem on one device. `root` is the folder with `kernels/`. Raises Unwritable if a
     page cannot be written.
     """
     results = Journal(folder).read()
     usual = _at_usual_shape(problem, results)
-    shapes = list({tuple(r.shape.items()): r.shape for r in results}.values())
-    stems = {_stem("report", shape, usual.shape): shape for shape in shapes}
+    usual_further = [there.shape for there in timed_shapes.of_file(usual)]
+    stems = {_stem("report", s, usual.shape, more, usual_further): (s, more) for s, more in ranking.timed_at(results)}
     files = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
     sources = {r.kernel: source for r in results if (source := variants.named(r.kernel, files))}
-    profiles = line_profile.stored(folder.parent / leaderboard.EMULATED / "profiles")
+    profiles = line_profile.stored(folder.parent / rows.EMULATED / "profiles")
     written = []
-    for stem, shape in sorted(stems.items()):
-        others = [(shape_text(s), f"{name}.html") for name, s in sorted(stems.items()) if name != stem]
-        html = render(Page(results, shape), problem, folder.name, sources, others, profiles, results)
+    for stem, at in sorted(stems.items()):
+        others = [(_named(*each), f"{name}.html") for name, each in sorted(stems.items()) if name != stem]
+        html = render(Page(results, *at), problem, folder.name, sources, others, profiles, results)
         journal.write(folder / f"{stem}.html", html)
         written.append(folder / f"{stem}.html")
     return written
@@ -123,7 +124,8 @@ def render(
     values: dict[str, Any] = dict(
         problem=problem.name, about=problem.title, device=device,
         device_name=" and ".join(sorted({result.device for result in one.latest.values()})),
-        shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
+        shape="; ".join(", ".join(f"{n} = {v}" for n, v in shape.items()) for shape in (one.shape, *one.further)),
+        others=others,
         measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
         columns=page.columns(rows, one), baseline=one.baseline,
@@ -155,7 +157,8 @@ def render(
 def _table(folder: Path, name: str, device: str, root: Path) -> str:
     problem = lookup.problem(name, root)
     results = Journal(folder / problem.name / device).read()
-    table = leaderboard.rank(results, _at_usual_shape(problem, results).shape)
+    usual = _at_usual_shape(problem, results)
+    table = leaderboard.rank(results, usual.shape, [there.shape for there in timed_shapes.of_file(usual)])
     if not table:
         raise UserError(
             f"there are no results of {name} on {device} at the problem's usual shape in {folder}; a run on "
@@ -176,8 +179,12 @@ def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
     return problem.on(emulated=any(result.emulated for result in results))
 
 
-def _stem(name: str, shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
-    return re.sub("^leaderboard", name, leaderboard.file_stem(shape, usual))
+def _stem(name: str, shape: Shape, usual: Shape, further: Sequence[Shape] = (), own: Sequence[Shape] = ()) -> str:
+    return re.sub("^leaderboard", name, leaderboard.file_stem(shape, usual, further, own))
+
+
+def _named(shape: Shape, further: Sequence[Shape]) -> str:
+    return "; ".join(map(shape_text, (shape, *further)))
 
 
 def _kernels(

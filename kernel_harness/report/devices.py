@@ -10,7 +10,7 @@ from kernel_harness.report import page
 from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
 from kernel_harness.results.journal import Journal
-from kernel_harness.results.record import Result
+from kernel_harness.results.record import Result, at_each_shape
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Comparison, Interval
 
@@ -51,7 +51,7 @@ def columns(folder: Path) -> dict[Shape, list[Column]]:
     """
     found: dict[tuple[str, str, str], list[Result]] = {}
     for path in sorted(folder.glob("*/runs.jsonl")):
-        for result in Journal(path.parent).read():
+        for result in (each for stored in Journal(path.parent).read() for each in at_each_shape(stored)):
             if not result.emulated:
                 processor = page.facts_of(result).get("processor", "unknown processor")
                 found.setdefault((result.device, path.parent.name, processor), []).append(result)

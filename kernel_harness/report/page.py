@@ -14,16 +14,19 @@ from typing import Any
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision
 from kernel_harness.core.status import Status
-from kernel_harness.results import cells, leaderboard, roofline
+from kernel_harness.problem.problem import shape_text
+from kernel_harness.results import cells, leaderboard, ranking, roofline
 from kernel_harness.results.line_profile import StoredProfile
-from kernel_harness.results.record import Measurement, Result
+from kernel_harness.results.measurement import FurtherShape, Measurement
+from kernel_harness.results.record import Result
+from kernel_harness.results.rows import Row
 from kernel_harness.timing import intervals
 
 # The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
     ("rank", "#", "number", "{}"), ("kernel", "kernel", "name", ""), ("status", "status", "text", ""),
     ("time_ms", leaderboard.TIME, "number", ""), ("speedup", "speedup", "number", ""),
-    ("versus", "vs {baseline}", "text", ""),
+    ("worst", "worst shape", "text", ""), ("versus", "vs {baseline}", "text", ""),
     ("tflops", "TFLOPS", "number", ""), ("percent_of_peak", "% of peak", "number", ""),
     ("max_abs_error", "max error", "number", ""),
     ("shapes", "shapes", "text", ""), ("build_s", "build (s)", "number", "{:.1f}"),
@@ -50,27 +53,28 @@ _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 
 @dataclass(frozen=True)
 class Page:
-    """The results that an HTML page shows. The constructor keeps those of the given results that are at `shape`.
+    """The results that an HTML page shows. The constructor keeps those that are at `shape` and at the `further` ones.
 
     All results must be of one problem on one device.
     """
 
     results: Sequence[Result]
     shape: Mapping[str, int]
+    further: Sequence[Mapping[str, int]] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "results", [r for r in self.results if dict(r.shape) == dict(self.shape)])
+        object.__setattr__(self, "results", ranking.of_shapes(self.results, self.shape, self.further))
 
     @cached_property
     def latest(self) -> dict[str, Result]:
         """The one result of each kernel that the leaderboard shows, by kernel name and in the order of its rows."""
-        found = leaderboard.latest(self.results, self.shape)
+        found = ranking.latest(self.results, self.shape, self.further)
         return {row["kernel"]: found[row["kernel"]] for row in self.table}
 
     @cached_property
-    def table(self) -> Sequence[leaderboard.Row]:
+    def table(self) -> Sequence[Row]:
         """The leaderboard at the shape of the page."""
-        return leaderboard.rank(self.results, self.shape)
+        return leaderboard.rank(self.results, self.shape, self.further)
 
     @property
     def emulated(self) -> bool:
@@ -105,7 +109,7 @@ def rows(page: Page) -> list[dict[str, Any]]:
         clean["first_line"] = row["flaw"] or result.reason.strip().partition("\n")[0]
         clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
         itself = result.kernel == result.settings.baseline
-        speedup = None if page.emulated or itself or not result.timing else result.timing.speedup
+        speedup = None if page.emulated or itself else result.speedup
         clean["versus"] = intervals.compare(speedup) if speedup else None
         found.append(clean)
     return found
@@ -195,7 +199,15 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("energy of a call, about", measured.energy_j, "{:.3g} J"),
         ("relative error", result.relative_error, "{:.2g}"),
     )
-    return [(name, form.format(value)) for name, value, form in figures if value is not None]
+    at_each = [(f"at {shape_text(each.shape)}", _at_shape(each, result.emulated)) for each in result.further]
+    return [*((name, form.format(value)) for name, value, form in figures if value is not None), *at_each]
+
+
+def _at_shape(each: FurtherShape, emulated: bool) -> str:
+    if each.timing is None:
+        return each.untimed or "not timed"
+    speedup = "" if emulated or each.speedup is None else f", {cells.ratio(each.speedup.estimate)}×"
+    return f"{each.timing.time_ms:.4g} ms{speedup}"
 
 
 def profile_of(result: Result, profiles: Mapping[str, StoredProfile]) -> StoredProfile | None:
@@ -228,6 +240,7 @@ def columns(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str
     status.
     """
     own = {leaderboard.TIME: leaderboard.EMULATED_TIME} if page.emulated else {}
+    own |= {"speedup": leaderboard.GEOMETRIC_MEAN} if page.further else {}
     return [
         {"key": key, "title": own.get(title, title.format(baseline=page.baseline)), "kind": kind, "form": form}
         for key, title, kind, form in _COLUMNS

@@ -12,10 +12,10 @@ from kernel_harness.problem.problem import differing
 from kernel_harness.report import charts
 from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
-from kernel_harness.results import leaderboard
+from kernel_harness.results import ranking
 from kernel_harness.results import roofline as peaks
 from kernel_harness.results.cells import bounds, ratio
-from kernel_harness.results.record import Result
+from kernel_harness.results.record import Result, at_each_shape
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
@@ -55,7 +55,7 @@ def speed(page: Page) -> Picture | None:
         bars = [_time_bar(result, timing) for result, timing in _timed(page)]
         words = "Milliseconds per call of each kernel in the emulation with their 95% intervals."
         return _drawn(lambda width: charts.times(bars, width), words) if bars else None
-    compared = [(r, t.speedup) for r, t in _timed(page) if r.kernel != r.settings.baseline]
+    compared = [(r, r.speedup) for r, _ in _timed(page) if r.kernel != r.settings.baseline]
     bars = [_speed_bar(result, speedup) for result, speedup in compared if speedup]
     words = f"Speedup of each kernel over {page.baseline} with its 95% interval, fastest first."
     return _drawn(lambda width: charts.speedups(bars, width, page.baseline), words) if bars else None
@@ -216,12 +216,12 @@ def sizes(page: Page, results: Sequence[Result]) -> list[tuple[str, Picture]]:
     Returns each with its title. `results` are those at all shapes. The charts show the first `charts.SERIES` timed
     kernels of the page. There are no charts if the kernels were timed at fewer than two shapes.
     """
-    timed = _of_one_machine(results)
+    timed = _of_one_machine([each for result in results for each in at_each_shape(result)])
     shapes = list({tuple(r.shape.items()): dict(r.shape) for r in timed}.values())
     shapes.sort(key=lambda shape: (math.prod(shape.values()), *shape.values()))
     names = differing(shapes)
     ticks = ["×".join(str(shape.get(name)) for name in names) for shape in shapes]
-    latest = [leaderboard.latest(timed, shape) for shape in shapes]
+    latest = [ranking.latest(timed, shape) for shape in shapes]
     kernels = [r.kernel for r in page.latest.values() if r.timing][: charts.SERIES]
     kernels.sort(key=lambda kernel: kernel == page.baseline)  # which has no speedup, so the others keep their colours
     found = []
@@ -251,7 +251,7 @@ def _time(result: Result) -> Interval | None:
 
 
 def _speedup(result: Result) -> Interval | None:
-    return result.timing.speedup if result.timing and result.kernel != result.settings.baseline else None
+    return result.speedup if result.kernel != result.settings.baseline else None
 
 
 def _throughput(rate: Callable[[Result], float | None], result: Result) -> Interval | None:
@@ -270,7 +270,7 @@ def _points(
     found: dict[int, tuple[int, Interval, bool]] = {}
     source = None
     for result in (r for r in timed if r.kernel == kernel):
-        value = result.timing and (result.timing.time if emulated else result.timing.speedup)
+        value = _time(result) if emulated else result.speedup
         if not value:
             continue
         index = places.index(place(result))

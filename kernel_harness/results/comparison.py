@@ -13,8 +13,9 @@ from enum import StrEnum
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results.cells import bounds, number, table
-from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
-from kernel_harness.results.record import Result
+from kernel_harness.results.leaderboard import EMULATED_NOTE, document
+from kernel_harness.results.ranking import latest
+from kernel_harness.results.record import Result, at_each_shape
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval
 
@@ -136,9 +137,10 @@ def device_of(result: Result) -> str:
 def side(label: str, results: Sequence[Result], problem: str | None = None) -> Side:
     """Builds a side of a comparison from results that are ordered from old to new.
 
-    If a kernel has several results at one shape, the side has only the one that `leaderboard.latest` chooses. `label`
-    names the side in messages.
+    If a kernel has several results at one shape, the side has only the one that `ranking.latest` chooses. A result at
+    several shapes counts as one at each. `label` names the side in messages.
     """
+    results = [each for result in results for each in at_each_shape(result)]
     shapes = {tuple(r.shape.items()): r.shape for r in results}
     found = {
         (kernel, key): result for key, shape in shapes.items() for kernel, result in latest(results, shape).items()
@@ -307,7 +309,7 @@ def _remarks(outcome: Outcome) -> list[str]:
         for fact in _FACTS
         if a.values(fact) != b.values(fact)
     ]
-    remarks += _baselines(outcome)
+    remarks += [*_means(outcome), *_baselines(outcome)]
     remarks += [
         f"{_named(row.kernel, row.shape)}: {result.verdict.splitlines()[0]}"
         for row in outcome.rows
@@ -321,6 +323,21 @@ def _remarks(outcome: Outcome) -> list[str]:
     if a.emulated or b.emulated:
         remarks.append(EMULATED_NOTE)
     return ["", *remarks] if remarks else []
+
+
+def _means(outcome: Outcome) -> list[str]:
+    """Returns a remark for each kernel that was timed at several shapes on both sides: the mean of the ratios."""
+    ratios: dict[str, list[Interval]] = {}
+    for row in outcome.rows:
+        if row.ratio is not None:
+            ratios.setdefault(row.kernel, []).append(row.ratio)
+    texts = []
+    for kernel, found in ratios.items():
+        if len(found) > 1:
+            mean, within = _interval(intervals.geometric_mean(found))
+            how_sure = f" (95% interval {within})" if within else ""
+            texts.append(f"{kernel}: the geometric mean of A / B over {len(found)} shapes is {mean}{how_sure}.")
+    return texts
 
 
 def _baselines(outcome: Outcome) -> list[str]:

@@ -15,15 +15,15 @@ from kernel_harness.timing.intervals import Comparison, Interval
 def sentences(results: Sequence[Result]) -> list[str]:
     """Returns a sentence for each kernel and shape at which at least two variants of the kernel have a speedup.
 
-    The sentence compares the fastest variant with the second, through the speedups of both over the baseline. `results`
-    are those of one run.
+    The sentence compares the fastest variant with the second, through the speedups of both over the baseline, at
+    several shapes the geometric means. `results` are those of one run.
     """
     speedups: dict[tuple[str, str], list[tuple[Interval, str]]] = {}
     for result in results:
         kernel, defined = parts(result.kernel)
-        if defined and result.timing and result.timing.speedup:
+        if defined and result.speedup and result.is_timed_everywhere:
             found = speedups.setdefault((kernel, shape_text(result.shape)), [])
-            found.append((result.timing.speedup, ",".join(defined)))
+            found.append((result.speedup, ",".join(defined)))
     shapes = {tuple(result.shape.items()) for result in results}
     where = "under emulation, " if any(result.emulated for result in results) else ""
     return [

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
-from kernel_harness.results import cells, roofline
+from kernel_harness.results import cells
 from kernel_harness.results.cells import csv, markdown, memory_text, number, ratio
 from kernel_harness.results.journal import write
+from kernel_harness.results.ranking import Shape, latest, ordered, ranks
 from kernel_harness.results.record import Result
+from kernel_harness.results.rows import COLUMNS, EMULATED, SHAPE_COLUMNS, Row, row
 
-Row = Mapping[str, Any]
-"""A row of a leaderboard: its value in each column, by name. An absent value is None."""
-COLUMNS = (
-    "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
-    "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
-    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound", "peak_bytes", "as_called_ms", "as_called_speedup", "energy_j",
-)  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 FLAW_NOTE = "(!) The sanitizer found a mistake that changed no answer in the checks: see its remark."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
@@ -37,7 +30,6 @@ AS_CALLED_NOTE = (
     '"as called" is the time of a call from Python on an idle device, and the speedup over torch. It contains launch\n'
     "latency, and depends on the host. The rank is by the time on the device alone."
 )
-EMULATED = "cpu-emulated"
 # The times of calls with launch latency are shown if one of a candidate is so many times its time on the device.
 _MUCH_LATENCY = 1.1
 # A kernel is named below the table if a call needs so many times the memory of torch's, or torch's so many times its.
@@ -47,23 +39,28 @@ _WIDEST = 100
 _LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
+GEOMETRIC_MEAN = "geometric mean"
 _INTERVAL = "{time_ms_low:.4g} - {time_ms_high:.4g}"
 
 
-def rank(results: Sequence[Result], shape: Mapping[str, int]) -> list[Row]:
-    """Builds the leaderboard of the results at one shape, with the columns COLUMNS, and `flaw`.
+def rank(results: Sequence[Result], shape: Shape, further: Sequence[Shape] = ()) -> list[Row]:
+    """Builds the leaderboard of the results at one shape and `further` ones, with the columns COLUMNS and others.
 
-    `flaw` is what the sanitizer has found in a kernel that passed. Such a row is marked.
+    `flaw` is what the sanitizer has found in a kernel that passed. Such a row is marked. `at_each` has a row for each
+    of several shapes, with the columns SHAPE_COLUMNS; it is empty at one shape. `worst` is the lowest speedup at these
+    shapes, with its shape, or the shapes of a kernel that was not timed at all of them. The speedup of a row at several
+    shapes is the geometric mean.
 
-    It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
-    passed but have no time follow, then failed kernels, by status and name. Kernels without a time or without its
-    interval, failed kernels and baselines have no rank. Emulated results have no ranks, because their times do not
-    predict a GPU. Their order does not depend on times: those that passed, by name, then failed ones, by status and
-    name.
+    It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first, at several shapes
+    the one with the highest geometric mean. There, kernels that refuse some shapes, or were not timed at all of them,
+    come after the others. Kernels that passed but have no time follow, then failed kernels, by status and name.
+    Kernels without a time or without its interval, failed kernels and baselines have no rank. Emulated results have no
+    ranks, because their times do not predict a GPU. Their order does not depend on times: those that passed, by name,
+    then failed ones, by status and name.
     """
-    chosen = sorted(latest(results, shape).values(), key=_order)
-    places = _places(chosen)
-    return [{"rank": places.get(r.kernel), **_row(r)} for r in chosen]
+    chosen = ordered([*latest(results, shape, further).values()])
+    places = ranks(chosen)
+    return [{"rank": places.get(r.kernel), **row(r)} for r in chosen]
 
 
 def sweep(results: Sequence[Result]) -> tuple[dict[str, int], list[Row]]:
@@ -79,132 +76,16 @@ def sweep(results: Sequence[Result]) -> tuple[dict[str, int], list[Row]]:
     return fixed, list(rows)
 
 
-def latest(results: Sequence[Result], shape: Mapping[str, int]) -> dict[str, Result]:
-    """Returns, by kernel name, the one result at a shape that counts for each kernel.
-
-    `results` is ordered from old to new. A kernel's last result counts. Exception: an earlier result that has a time or
-    the status CHEATED still counts if the later result has the same source and passed its checks but was not timed.
-    """
-    found: dict[str, Result] = {}
-    for result in results:
-        if dict(result.shape) != dict(shape):
-            continue
-        before = found.get(result.kernel)
-        if before is None or not _still_holds(before, result):
-            found[result.kernel] = result
-    return found
-
-
-def _still_holds(before: Result, result: Result) -> bool:
-    """Returns whether the earlier result `before` of a kernel still counts although `result` is later.
-
-    It does if `before` has a time or the status CHEATED, and `result` is of the same source, passed its checks and was
-    not timed. Without this rule, a CHEATED candidate would lose that status by a run that is killed before timing.
-    """
-    untimed = result.passed and result.timing is None
-    more = before.timing is not None or before.status is Status.CHEATED
-    return untimed and more and before.source_sha256 == result.source_sha256
-
-
-def _order(result: Result) -> tuple[bool, bool, float, str, str]:
-    time_ms = result.timing.time_ms if result.timing else math.inf
-    unverified = result.timing is not None and not result.timing.verified
-    return not result.passed, unverified, 0.0 if result.emulated else time_ms, result.status, result.kernel
-
-
-def _places(results: Sequence[Result]) -> dict[str, int]:
-    """Returns the ranks of the kernels, by name.
-
-    Two kernels have different ranks only if the 95% intervals of their times do not overlap: kernels whose intervals
-    overlap, directly or through the intervals of others, share a rank. The rank after two kernels on rank 1 is 3. A
-    baseline, a kernel without an interval and an emulated result have no rank. A kernel whose time is hardly verified
-    ranks after all whose times are verified.
-    """
-    timed = {r.kernel: r.timing for r in results if r.timing and not r.is_baseline and not r.emulated}
-    bounds = sorted(
-        (not t.verified, t.time.low, t.time.high, name)
-        for name, t in timed.items()
-        if t.time.low is not None and t.time.high is not None
-    )
-    places: dict[str, int] = {}
-    place, end, before = 0, 0.0, False
-    for count, (unverified, low, high, name) in enumerate(bounds, 1):
-        place = count if low > end or unverified is not before else place
-        end = high if unverified is not before else max(end, high)
-        before = unverified
-        places[name] = place
-    return places
-
-
-def _row(result: Result) -> dict[str, Any]:
-    time = result.timing.time if result.timing else None
-    speedup = result.timing.speedup if result.timing and not result.emulated else None
-    as_called = result.as_called
-    return {
-        "kernel": result.kernel,
-        "status": str(result.status),
-        "flaw": result.findings[0].text if result.passed and result.findings else None,
-        "precision": result.precision and str(result.precision),
-        "time_ms": time and time.estimate,
-        "time_ms_low": time and time.low,
-        "time_ms_high": time and time.high,
-        "speedup": speedup and speedup.estimate,
-        "speedup_low": speedup and speedup.low,
-        "speedup_high": speedup and speedup.high,
-        "tflops": roofline.tflops(result),
-        "percent_of_peak": roofline.nearest_roof(result, "peak")[1],
-        "gbytes_per_s": roofline.gbytes_per_s(result),
-        "max_abs_error": _error(result.max_abs_error),
-        "relative_error": _error(result.relative_error),
-        "shapes": _shapes(result),
-        "build_s": result.build_s,
-        "source_sha256": result.source_sha256 or None,
-        "device": EMULATED if result.emulated else result.device,
-        "measured_at": result.measured_at,
-        "reason": " ".join(result.reason.split()) or None,
-        "isolation": result.isolation or None,
-        "run": result.run or None,
-        "processor": result.environment.get("processor"),
-        "verified_to": _verified_to(result),
-        "share_of_bound": roofline.share_of_bound(result),
-        "peak_bytes": result.measurement.peak_bytes if result.measurement else None,
-        "as_called_ms": as_called and as_called.time_ms,
-        "as_called_speedup": as_called and as_called.speedup and as_called.speedup.estimate,
-        "energy_j": result.measurement.energy_j if result.measurement else None,
-    }
-
-
-def _verified_to(result: Result) -> float | None:
-    """Returns `verified_to_ms` as a share of the result's time, or None if the time is not verified, or a baseline's.
-
-    The judge's clock cannot show that a device time is too short by less than this share.
-    """
-    timing, verified_ms = result.timing, result.measurement.verified_to_ms if result.measurement else None
-    if result.is_baseline or not verified_ms or not timing or not timing.verified:
-        return None
-    return verified_ms / timing.time_ms
-
-
-def _error(value: float | None) -> float | str | None:
-    """Returns the numerical error `value`, as text if it is NaN or infinite."""
-    return value if value is None or math.isfinite(value) else str(value)
-
-
-def _shapes(result: Result) -> str | None:
-    if result.restricted_to:
-        return "only " + "; ".join(result.restricted_to)
-    return f"{result.shapes_checked} checked" if result.checks else None
-
-
-def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -> str:
-    """Returns the title of a leaderboard: the name of the problem and the shape.
+def heading(problem: str, results: Sequence[Result], shape: Shape, further: Sequence[Shape] = ()) -> str:
+    """Returns the title of a leaderboard: the name of the problem, the shape and the number of `further` ones.
 
     If a speedup at this shape is relative to another baseline than `torch`, the title also names the baselines of all
     speedups.
     """
-    counted = latest(results, shape).values()
+    counted = latest(results, shape, further).values()
     against = {r.settings.baseline for r in counted if r.timing and r.timing.speedup and not r.emulated}
-    parts = [problem, *([shape_text(shape)] if shape else [])]
+    more = f" and {len(further)} further shape{'s' * (len(further) > 1)}" if further else ""
+    parts = [problem, *([shape_text(shape) + more] if shape else [])]
     if len(against) > 1:
         parts.append(f"speedups over different baselines ({', '.join(sorted(against))})")
     elif against - {BASELINE}:
@@ -232,7 +113,7 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
         "95% interval": [
             "" if None in (row["time_ms_low"], row["time_ms_high"]) else _INTERVAL.format_map(row) for row in table
         ],
-        "speedup": ["" if row["speedup"] is None else f"{ratio(row['speedup'])}x" for row in table],
+        **(_of_shapes(table) if _at_several(table) else {"speedup": [_speedup(row) for row in table]}),
         **({"as called": [*map(_as_called, table)]} if _has_latency(table) else {}),
         "TFLOPS": column("tflops", "{:.3g}"),
         "% of peak": column("percent_of_peak", "{:.3g}"),
@@ -246,6 +127,25 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
         del named["memory"]
     kept = {name: cells for name, cells in named.items() if name in ("kernel", "status") or any(cells)}
     return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def _at_several(table: Sequence[Row]) -> bool:
+    return any(row["at_each"] for row in table)
+
+
+def _of_shapes(table: Sequence[Row]) -> dict[str, list[str]]:
+    """Returns the columns that a table of several shapes has in place of the speedup."""
+    means = [
+        f"{_speedup(row)} ({ratio(row['speedup_low'])} - {ratio(row['speedup_high'])})"
+        if row["speedup_low"] is not None and row["speedup_high"] is not None
+        else _speedup(row)
+        for row in table
+    ]
+    return {GEOMETRIC_MEAN: means, "worst shape": [row["worst"] or "" for row in table]}
+
+
+def _speedup(row: Row) -> str:
+    return "" if row["speedup"] is None else f"{ratio(row['speedup'])}x"
 
 
 def _has_latency(table: Sequence[Row]) -> bool:
@@ -308,8 +208,8 @@ def render(
     """
     headers, rows = _shown(table, memory=memory)
     right = {
-        "rank", TIME, EMULATED_TIME, "speedup", "as called", "TFLOPS", "% of peak", "of the bound", "max abs error",
-        "memory",
+        "rank", TIME, EMULATED_TIME, "speedup", GEOMETRIC_MEAN, "as called", "TFLOPS", "% of peak", "of the bound",
+        "max abs error", "memory",
     }  # fmt: skip
 
     all_headers = headers
@@ -331,6 +231,7 @@ def _notes(table: Sequence[Row]) -> list[str]:
         notes.append(FLAW_NOTE)
     if emulated(table):
         notes.append(EMULATED_NOTE)
+    notes += _shapes_note(table)
     if any(row["time_ms"] is not None and row["time_ms_low"] is None for row in table):
         notes.append(NO_INTERVAL_NOTE)
     places = [(row.get("timed at"), row["rank"]) for row in table if row["rank"] is not None]
@@ -345,6 +246,13 @@ def _notes(table: Sequence[Row]) -> list[str]:
     if verified := [row["verified_to"] for row in table if row["verified_to"] is not None]:
         notes.append(f"The judge's own clock verifies these times to {max(verified):.1%} or better.")
     return notes
+
+
+def _shapes_note(table: Sequence[Row]) -> list[str]:
+    """Returns the note that names the shapes of a leaderboard at several shapes; none at one shape."""
+    shapes = [each["shape"] for each in next((row["at_each"] for row in table if row["at_each"]), [])]
+    mean = "" if emulated(table) else f"\nThe {GEOMETRIC_MEAN} is that of the speedups at these shapes; it ranks."
+    return [f"Timed at {'; '.join(shapes)}. The times are those at the first.{mean}"] if shapes else []
 
 
 def _memory_note(table: Sequence[Row]) -> str:
@@ -379,14 +287,19 @@ def _painted(text: str, terminal: Terminal) -> str:
     return text
 
 
-def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
-    """Returns the file name, without suffix, of the leaderboard at `shape`.
+def file_stem(shape: Shape, default: Shape, further: Sequence[Shape] = (), usual: Sequence[Shape] = ()) -> str:
+    """Returns the file name, without suffix, of the leaderboard at `shape` and at the `further` ones.
 
-    It is `leaderboard` if `shape` is `default`, the problem's default shape. Otherwise it contains the shape, for
-    example `leaderboard-M64-K128-N96`.
+    It is `leaderboard` if `shape` is `default`, the problem's default shape, and the further ones are the `usual` ones.
+    Otherwise it contains the shape, for example `leaderboard-M64-K128-N96`. For several shapes, which would be too long
+    for a file name, it has their number and the beginning of a hash: `leaderboard-3-shapes-5e1f09`.
     """
-    if dict(shape) == dict(default):
+    shapes = [dict(each) for each in (shape, *further)]
+    if shapes == [dict(each) for each in (default, *usual)]:
         return "leaderboard"
+    if further:
+        text = ";".join(map(shape_text, shapes))
+        return f"leaderboard-{len(shapes)}-shapes-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
     return "leaderboard-" + "-".join(f"{name}{value}" for name, value in shape.items())
 
 
@@ -402,13 +315,17 @@ def document(title: str, table: str, reasons: Sequence[tuple[str, str, str]]) ->
 def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
 
-    The Markdown file has the heading `title` and, below the table, the column `reason`: why kernels failed, and
-    remarks.
+    A leaderboard at several shapes is also written to `<stem>-shapes.csv`, with a row for each kernel and shape
+    (SHAPE_COLUMNS). The Markdown file has the heading `title` and, below the table, the column `reason`: why kernels
+    failed, and remarks.
 
     Each file is replaced atomically. Raises Unwritable if a file cannot be written; that file is then unchanged.
     """
     reasons = [(row["kernel"], row["status"], row["reason"]) for row in table if row["reason"] is not None]
     text = document(title, render(table, "github"), reasons)
-    for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(COLUMNS, table))):
+    files = {f"{stem}.md": text, f"{stem}.csv": csv(COLUMNS, table)}
+    if _at_several(table):
+        files[f"{stem}-shapes.csv"] = csv(SHAPE_COLUMNS, [each for row in table for each in row["at_each"]])
+    for name, content in files.items():
         write(folder / name, content)
     return folder / f"{stem}.csv"

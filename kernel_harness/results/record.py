@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from statistics import median
 from typing import Any, ClassVar
 
 from kernel_harness.checking.verify import Check
@@ -25,6 +24,8 @@ from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.results.cells import bounds
+from kernel_harness.results.measurement import FurtherShape, Measurement
+from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 
@@ -85,66 +86,6 @@ class RunSettings:
     kernels: int = 0
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured of one arm in the rounds of its cohort, in addition to the samples in `Timing`.
-
-    `own_clock_ms`, `brackets_ms`, `rejected`, `orders`, `device_states` and `distributions` have one entry
-    per timed round, in the order of the rounds. `own_clock_ms` has the time of the arm's call by the device's clock, or
-    by the judge's clock if the device has none; for short calls it is the median of several. `brackets_ms` has the time
-    of the same calls by the judge's clock. An entry of these two is None if the arm was not called in that round. One
-    of `brackets_ms` is also None if the device has no clock. An entry of `rejected` is the reason why the round does
-    not count, or None if it counts. An entry of `orders` has the names of the arms in the order in which they were
-    called. An entry of
-    `device_states` has the device's clock rates, temperature and throttling after the round. An entry of
-    `distributions` names the distribution of the round's inputs. `warmup_ms` has the times of the arm's calls in the
-    warm-up rounds, None for a round without a call. `processes` counts the worker processes that ran this arm, one
-    after the other. `waits_for_the_device` says that the called function itself waits for the device; its time then
-    includes launch latency. `unordered` says that the kernels do not wait for the stream of their inputs, or the stream
-    of the outputs not for the kernels; then the judge's clock alone times the calls. `audits` counts the timed calls in
-    the cohort, of any arm, whose outputs were compared with the right values. `beyond_device_ms` is how much longer a
-    call takes by the judge's clock than by the device's clock, minus the same difference for the baseline `torch`. The
-    judge's clock would have shown device times that are too short by more than `verified_to_ms`. Both are None if they
-    could not be computed.
-    No rank depends on the fields that follow. `warm_samples_ms` has times of calls whose inputs are in the device's
-    cache. `graph_interval_ms` is the time from one call to the next in a CUDA graph that repeats the call, and
-    `graph_overhead_ms` the time that one replay of the graph takes in addition to its calls. Both are None if there was
-    no replay; `graph_failure` then says why, and is empty if none was tried. `peak_bytes` is the most device memory
-    that a call takes, or None if it is unknown. `energy_samples_j` has the joules that the device used, by its own
-    counter, from before a long call until after it.
-    """
-
-    warmup_ms: tuple[float | None, ...] = ()
-    own_clock_ms: tuple[float | None, ...] = ()
-    brackets_ms: tuple[float | None, ...] = ()
-    rejected: tuple[str | None, ...] = ()
-    orders: tuple[tuple[str, ...], ...] = ()
-    device_states: tuple[Mapping[str, Any], ...] = ()
-    processes: int = 1
-    waits_for_the_device: bool = False
-    unordered: bool = False
-    audits: int = 0
-    beyond_device_ms: Interval | None = None
-    verified_to_ms: float | None = None
-    warm_samples_ms: tuple[float, ...] = ()
-    graph_interval_ms: float | None = None
-    graph_overhead_ms: float | None = None
-    graph_failure: str = ""
-    peak_bytes: int | None = None
-    distributions: tuple[str, ...] = ()
-    energy_samples_j: tuple[float, ...] = ()
-
-    @property
-    def warm_ms(self) -> float | None:
-        """The median time of a call whose inputs are in the device's cache, or None if it was not measured."""
-        return median(self.warm_samples_ms) if self.warm_samples_ms else None
-
-    @property
-    def energy_j(self) -> float | None:
-        """The median energy of a call in joules, or None if it was not measured."""
-        return median(self.energy_samples_j) if self.energy_samples_j else None
-
-
 @dataclass(frozen=True, repr=False)
 class Result:
     """The verdict on one candidate or baseline, timed at one shape, with everything that was measured.
@@ -155,7 +96,8 @@ class Result:
     candidate's file, empty for a baseline. `run` is the id of the run, and `measured_at` the time of the result in UTC.
     `checks` has the outcome of each check, also at other shapes. `timing` is None without a time, and `measurement` is
     None if no cohort timed the kernel. `as_called` has the times of calls that the device does not wait for: they
-    contain launch latency, and no rank depends on them. `restricted_to` has the only shapes that the candidate accepts;
+    contain launch latency, and no rank depends on them. `further` has one value for each further shape of the run, in
+    their order, also if the kernel was not timed there. `restricted_to` has the only shapes that the candidate accepts;
     it is empty if the candidate accepts all shapes that were checked. `phases_s` has the seconds of each phase (such as
     build and check) by name. `first_call_ms` is the time of the first checked call by the judge's clock. `log` is the
     log of a failure: the compiler's output or a traceback. `printed` is the end of what the candidate printed while it
@@ -166,8 +108,8 @@ class Result:
     name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number
     format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout. `isolation`
     describes the wall around the worker process. `reproduce` is the shell command that judges this kernel alone; it is
-    empty if there is none. Raises ValueError if the result has a time, and its status is not PASSED or the result is
-    interim.
+    empty if there is none. Raises ValueError if the result has a time, at any shape, and its status is not PASSED or
+    the result is interim.
     """
 
     schema_version: ClassVar[int] = 5
@@ -187,6 +129,7 @@ class Result:
     timing: Timing | None = None
     as_called: Timing | None = None
     measurement: Measurement | None = None
+    further: tuple[FurtherShape, ...] = ()
     restricted_to: tuple[str, ...] = ()
     phases_s: Mapping[str, float] = field(default_factory=dict)
     builds: tuple[Build, ...] = ()
@@ -202,9 +145,10 @@ class Result:
     settings: RunSettings = field(default_factory=RunSettings)
 
     def __post_init__(self) -> None:
-        if self.timing is not None and self.status is not Status.PASSED:
+        timed = any(self.timings)
+        if timed and self.status is not Status.PASSED:
             raise ValueError(f"{self.kernel} is {self.status} and cannot have a time")
-        if self.timing is not None and self.interim:
+        if timed and self.interim:
             raise ValueError(f"the interim result of {self.kernel} cannot have a time")
 
     def __repr__(self) -> str:
@@ -218,8 +162,8 @@ class Result:
         rows = {"status": str(self.status), "shape": ", ".join(f"{n}={v}" for n, v in self.shape.items())}
         if self.timing:
             rows["time"] = f"{_interval(self.timing.time)} ms"
-            if self.timing.speedup and not self.emulated:
-                rows["speedup"] = f"{_interval(self.timing.speedup)}x"
+            if self.speedup and not self.emulated:
+                rows["geometric mean" if self.further else "speedup"] = f"{_interval(self.speedup)}x"
         rows |= {"reason": self.reason, "printed": self.printed, "reproduce": self.reproduce}
         cells = (
             f'<tr><th style="text-align:left">{name}</th>'
@@ -228,6 +172,38 @@ class Result:
             if text
         )
         return f"<table><caption>{html.escape(self.kernel)}</caption>{''.join(cells)}</table>"
+
+    @property
+    def further_shapes(self) -> tuple[Mapping[str, int], ...]:
+        """The shapes at which the run timed kernels after the problem's own size."""
+        return tuple(each.shape for each in self.further)
+
+    @property
+    def timings(self) -> tuple[Timing | None, ...]:
+        """The times at the problem's own size and then at each further shape; None where the kernel was not timed."""
+        return self.timing, *(each.timing for each in self.further)
+
+    @property
+    def is_timed_everywhere(self) -> bool:
+        """Whether the kernel was timed at each timed shape of the run, and on a GPU beside its baseline."""
+        return all(timing is not None and (timing.speedup or self.emulated) for timing in self.timings)
+
+    @property
+    def speedup(self) -> Interval | None:
+        """The geometric mean of the speedups at the timed shapes that have one, or None without any.
+
+        It is comparable with that of another kernel only if both are timed everywhere (`is_timed_everywhere`).
+        """
+        found = [timing.speedup for timing in self.timings if timing and timing.speedup]
+        return intervals.geometric_mean(found) if found else None
+
+    @property
+    def worst(self) -> tuple[Mapping[str, int], Interval] | None:
+        """The timed shape with the lowest speedup, and the speedup; None at one shape, and without a speedup."""
+        shapes = (self.shape, *self.further_shapes)
+        pairs = zip(shapes, self.timings, strict=True)
+        found = [(shape, timing.speedup) for shape, timing in pairs if timing and timing.speedup]
+        return min(found, key=lambda each: each[1].estimate) if found and self.further else None
 
     @property
     def passed(self) -> bool:
@@ -311,7 +287,27 @@ def without_emulated_speedup(result: Result) -> Result:
     """
     if not result.emulated or result.timing is None:
         return result
-    return replace(result, timing=replace(result.timing, speedup=None))
+
+    def bare(timing: Timing | None) -> Timing | None:
+        return timing and replace(timing, speedup=None)
+
+    further = tuple(replace(each, timing=bare(each.timing)) for each in result.further)
+    return replace(result, timing=bare(result.timing), further=further)
+
+
+def at_each_shape(result: Result) -> list[Result]:
+    """Returns the result as one result at the problem's own size and one at each further shape of the run.
+
+    The reason why a kernel that passed has no time at a further shape is the `verdict` there.
+    """
+    own = replace(result, further=(), verdict="" if result.timing else result.verdict)
+    return [own, *(
+        replace(
+            own, shape=each.shape, timing=each.timing, measurement=each.measurement, as_called=each.as_called,
+            numbers=each.numbers, verdict=each.untimed if result.passed else result.verdict,
+        )
+        for each in result.further
+    )]  # fmt: skip
 
 
 def interrupted(run: Sequence[Result]) -> bool:

@@ -11,12 +11,14 @@ LEAST = 0.01
 def reward(result: Result) -> float:
     """Returns the reward of a kernel: 0 if it did not pass, else the lower bound of its speedup's 95% interval.
 
-    A kernel that passed gets at least LEAST, so right is always better than wrong. It gets LEAST, too, if it has no
-    speedup, or too few rounds for an interval. Under emulation, a kernel that passed gets 1. docs/suites.md says why.
+    At several shapes the speedup is the geometric mean. A kernel that passed gets at least LEAST, so right is always
+    better than wrong. It gets LEAST, too, if it has too few rounds for an interval, or if it has no speedup at one of
+    the shapes: refusing the shapes where it is slow must not pay. Under emulation, a kernel that passed gets 1.
+    docs/suites.md says why.
     """
     if not result.passed:
         return 0.0
     if result.emulated:
         return 1.0
-    speedup = result.timing.speedup if result.timing else None
+    speedup = result.speedup if result.is_timed_everywhere else None
     return LEAST if speedup is None or speedup.low is None else max(LEAST, speedup.low)

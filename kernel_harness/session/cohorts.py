@@ -176,9 +176,10 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 def _stop(run: RunContext, groups: int) -> Stop:
     """Returns the condition that ends the timing of a cohort, where `groups` cohorts share the time budget equally.
 
+    Each of the timed shapes has an equal part of the budget.
     If the settings have no budget, the budget is the device's default, and QUICK_SHARE of it in a quick run.
     """
     settings, policy = run.settings, run.device.policy
     default = policy.budget_s * (QUICK_SHARE if settings.quick else 1)
-    budget_s = (settings.budget_s or default) / groups
+    budget_s = (settings.budget_s or default) / groups / (1 + len(run.further))
     return Stop(budget_s, policy.half_width, settings.rounds, settings.baseline, policy.least_rounds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_harness.checking.cases import Case
@@ -10,16 +11,20 @@ from kernel_harness.core import paths
 from kernel_harness.device import Device
 from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.problem.problem import Problem, Shape, shape_text
 from kernel_harness.session.settings import Settings
 from kernel_harness.workers.process import Limits
 
 
-def command(problem: Problem, device: Device, settings: Settings, candidate: Candidate, case: Case | None) -> str:
+def command(
+    problem: Problem, device: Device, settings: Settings, candidate: Candidate, case: Case | None,
+    further: Sequence[Shape] = (),
+) -> str:  # fmt: skip
     """Returns the shell command that judges a candidate again. It works in any folder.
 
-    If `case` is not None, the command checks only that case, on the same inputs. The command contains no option for
-    timing, such as `--baseline`. Returns an empty string if the candidate is not stored in a file.
+    If `case` is not None, the command checks only that case, on the same inputs. Of the options for timing, the command
+    contains only the `further` shapes at which candidates are timed, because they are checked there, too. Returns an
+    empty string if the candidate is not stored in a file.
     """
     if not candidate.path.is_file():
         return ""
@@ -29,6 +34,8 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
     words += ["--device", name, *([f"--{strict}"] if strict else [])]
     if problem.shape:
         words += ["--shape", shape_text(problem.shape)]
+    if further or problem.time_shapes:
+        words += [word for text in ("0", *map(shape_text, further)) for word in ("--time-shapes", text)]
     if case is not None:
         words += ["--case", case.name, "--seed", str(settings.seed)]
     if settings.quick:

@@ -48,16 +48,20 @@ class SilentObserver:
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext(RunFacts):
-    """What the steps of a run share: its facts, the source of right answers, the observer and the fork server."""
+    """What the steps of a run share: its facts, the source of right answers, the observer and the fork server.
+
+    `place` tells which of the timed shapes the run is at, such as ", shape 2 of 3"; it is empty at the problem's own.
+    """
 
     reference: Reference
     observer: Observer
     fork_server: ForkServer
+    place: str = ""
 
     def tell(self, trials: Iterable[Trial], text: str) -> None:
         """Tells the observer, for each of the trials, that the step `text` has begun."""
         for trial in trials:
-            self.observer.stage(trial.name, text)
+            self.observer.stage(trial.name, text + self.place)
 
     def trial(self, candidate: Candidate) -> Trial:
         """Returns a new trial of a candidate. Nothing has been started."""

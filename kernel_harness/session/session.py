@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking import lower_bound
+from kernel_harness.checking import lower_bound, timed_shapes
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.checking.plan import large
@@ -26,12 +26,13 @@ from kernel_harness.device import Device
 from kernel_harness.explain import overflow, sensitivity
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.known import known
-from kernel_harness.problem.problem import Problem
+from kernel_harness.problem.problem import Problem, Shape
 from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import Result
 from kernel_harness.session.checks import BuildsAhead, check_all, explain, sanitize
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
+from kernel_harness.session.further import FurtherPlace, FurtherTiming
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import of_trial
@@ -68,6 +69,10 @@ class Session(Closing):
         self._owns_fork_server = fork_server is None
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
+        self.further = [
+            FurtherPlace(Reference(there, self.reference.device, settings.precision), device, settings.precision)
+            for there in timed_shapes.further(problem, settings.time_shapes, settings.seed)
+        ]
         self.trusted_arms = TrustedArms()
         self.others: Callable[[], Collection[Session]] = tuple
         self._ahead = BuildsAhead()
@@ -88,12 +93,18 @@ class Session(Closing):
         self.reference.at(self.cases[0]).draw_ahead()
         self.context = RunContext(
             self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation,
-            reference=self.reference, observer=self.observer, fork_server=self.fork_server,
+            further=self.further_shapes, reference=self.reference, observer=self.observer, fork_server=self.fork_server,
         )  # fmt: skip
         return self
 
+    @property
+    def further_shapes(self) -> tuple[Shape, ...]:
+        """Returns the shapes at which candidates are timed after the problem's own size."""
+        return tuple(place.reference.problem.shape for place in self.further)
+
     def _plan(self) -> list[Case]:
-        cases = plan(self.problem, self.settings.seed, quick=self.settings.quick)
+        quick, further = self.settings.quick, self.further_shapes
+        cases = plan(self.problem, self.settings.seed, quick=quick, timed_too=further)
         if self.settings.case is None:
             return cases
         return _chosen([*cases, *large(self.problem, self.settings.seed)], self.settings.case)
@@ -103,7 +114,8 @@ class Session(Closing):
         """Prepares the device and the fork server. Returns the environment, as each result records it."""
         self.observer.stage("", "preparing the device")
         self.device.prepare(lambda text: self.observer.stage("", text))
-        self.reference.note_free_memory()
+        for reference in (self.reference, *(place.reference for place in self.further)):
+            reference.note_free_memory()
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
         return environment
@@ -209,8 +221,9 @@ class Session(Closing):
         `keep` gets the interim results, and `finish` those that are also returned.
         """
         run = replace(self.context, run=name, kernels=len(candidates))
-        events, turn, waiting = _Events(run, keep, finish), _DeviceTurn(run), dict[str, Trial]()
-        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, events.settle)
+        expected = -(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0
+        events = _Events(run, keep, finish, FurtherTiming(self.further, expected))
+        turn, waiting, series = _DeviceTurn(run), dict[str, Trial](), Series(expected, events.timed)
 
         def take_device() -> None:
             turn.take()
@@ -231,6 +244,8 @@ class Session(Closing):
                     trial.enter(State.DONE)
                 sanitize(run, [trial for trial in waiting.values() if trial.state is not State.DONE])
                 time_cohorts(run, self.trusted_arms, waiting, series)
+                events.further.time(run, waiting)
+                events.release()
                 waiting = {name: trial for name, trial in waiting.items() if name == run.settings.baseline}
         except torch.OutOfMemoryError as error:  # raised in the judge; in a worker it is a fault of the candidate
             raise EnvironmentLacking(
@@ -241,6 +256,7 @@ class Session(Closing):
             for trial in waiting.values():
                 trial.close()
             turn.close()
+            events.release()
         return events.settled
 
     def _known(self, run: RunContext, events: _Events) -> RunContext:
@@ -254,12 +270,15 @@ class Session(Closing):
 class _Events:
     """Turns the events of a run's trials into results.
 
-    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `run` is replaced
-    once the problem is known (`Session._known`).
+    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `further` holds the
+    results of kernels that are yet to be timed at further shapes. `run` is replaced once the problem is known
+    (`Session._known`).
     """
 
-    def __init__(self, run: RunContext, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
-        self.run, self._keep, self._finish = run, keep, finish
+    def __init__(
+        self, run: RunContext, keep: Callable[[Result], None], finish: Callable[[Result], None], further: FurtherTiming
+    ) -> None:
+        self.run, self._keep, self._finish, self.further = run, keep, finish, further
         self.settled: list[Result] = []
         self.know_the_problem = False
 
@@ -268,10 +287,19 @@ class _Events:
         if trial.state is State.WAITING:
             self._keep(of_trial(self.run, trial))
         elif trial.state is State.DONE:
-            self.settle(of_trial(self.run, trial))
+            self.timed(of_trial(self.run, trial))
 
-    def settle(self, result: Result) -> None:
-        """Receives a final result."""
+    def timed(self, result: Result) -> None:
+        """Receives a result at the problem's own size, which is final unless its kernel is timed at further shapes."""
+        if not self.further.hold(result):
+            self._settle(result)
+
+    def release(self) -> None:
+        """Settles the results that are held."""
+        for result in self.further.take():
+            self._settle(result)
+
+    def _settle(self, result: Result) -> None:
         self.settled.append(result)
         self._finish(result)
 

@@ -18,6 +18,9 @@ from kernel_harness.workers.process import Limits
 QUICK_SHARE = 0.25
 """The share of the default time for timing that `quick` spends."""
 
+TimeShapes = int | Mapping[str, Any] | Sequence[int | Mapping[str, Any]] | None
+"""What callers may give as `time_shapes`: `Settings.of` makes a tuple of it."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -56,6 +59,11 @@ class Settings:
 
     A constant without a value keeps its usual value. None stands for the size in the problem's file.
     """
+    time_shapes: Sequence[int | Mapping[str, Any]] = ()
+    """The further shapes at which candidates are timed, beside those of the problem's file.
+
+    A mapping lists one, and a number stands for so many drawn ones. A 0 leaves out those of the file.
+    """
     defines: Sequence[tuple[str, Sequence[str]]] = ()
     """Names of compile-time parameters with their values, in a run of the command: variants of each kernel."""
 
@@ -72,8 +80,9 @@ class Settings:
         """Returns the settings for a user's words.
 
         If `seed` is None, a secret seed is drawn. `precision` is the name of a number format, and `call_s` and
-        `build_s` are limits. `more` has other settings. Raises UserError for an unknown number format, and for a value
-        of another type or out of range. Its message calls `call_s` timeout_s, as callers know it.
+        `build_s` are limits. `more` has other settings; its `time_shapes` may also be one number or mapping, or None
+        for those of the problem's file. Raises UserError for an unknown number format, and for a value of another type
+        or out of range. Its message calls `call_s` timeout_s, as callers know it.
         """
         for name, value in (("timeout_s", call_s), ("build_s", build_s), ("budget_s", more.get("budget_s"))):
             if value is not None or name != "budget_s":
@@ -83,6 +92,7 @@ class Settings:
         for name in ("quick", "sanitize"):
             if not isinstance(more.get(name, False), bool):
                 raise UserError(f"{name} must be True or False, not {more[name]!r}")
+        more["time_shapes"] = _time_shapes(more.get("time_shapes"))
         limits = Limits(call_s=call_s, build_s=build_s)
         chosen = cls(precision=Precision.named(precision), limits=limits, **more)
         return chosen if seed is None else replace(chosen, seed=seed)
@@ -91,6 +101,26 @@ class Settings:
 def _check_seconds(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
         raise UserError(f"{name} must be a positive number of seconds, not {value!r}")
+
+
+def check_shape(name: str, shape: object) -> None:
+    """Raises UserError if `shape`, which its caller calls `name`, is not a mapping of names to whole numbers."""
+    if not isinstance(shape, Mapping):
+        raise UserError(f'{name} must be a mapping such as {{"M": 64}}, not {shape!r}')
+    for constant, size in shape.items():
+        whole = size if isinstance(size, (tuple, list)) else [size]
+        if not isinstance(constant, str) or not all(isinstance(n, int) and not isinstance(n, bool) for n in whole):
+            raise UserError(f"{name}[{constant!r}] must be a whole number, not {size!r}")
+
+
+def _time_shapes(given: Any) -> tuple[int | Mapping[str, Any], ...]:
+    each = () if given is None else tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    for one in each:
+        if isinstance(one, bool) or not isinstance(one, int):
+            check_shape("a shape of time_shapes", one)
+        elif one < 0:
+            raise UserError(f"time_shapes must have numbers of 0 or more, not {one}")
+    return each
 
 
 def check_baseline(name: str, *, emulated: bool, kernels: Sequence[str] = ()) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_harness.checking import timed_shapes
 from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import NotFound
 from kernel_harness.core.phases import phase
@@ -14,7 +15,7 @@ from kernel_harness.device import selection
 from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import shape_text
-from kernel_harness.results import leaderboard
+from kernel_harness.results import leaderboard, rows
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
 from kernel_harness.session.reproduce import kernel_file
@@ -36,7 +37,7 @@ class Board:
     """
 
     title: str
-    table: Sequence[leaderboard.Row]
+    table: Sequence[rows.Row]
     gone: list[str]
 
 
@@ -59,6 +60,7 @@ class StoredRun(Closing):
         found = lookup.problem(problem, Path.cwd())
         usual = found.on(emulated=device.emulated)
         self._usual_shape, self.problem_name = usual.shape, usual.name
+        self._usual_further = [there.shape for there in timed_shapes.of_file(usual)]
         self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
         self.candidates = self._found()
         sized = found.sized(None, emulated=device.emulated) if settings.shape is None else usual.at(settings.shape)
@@ -119,7 +121,12 @@ class StoredRun(Closing):
     @property
     def table_name(self) -> str:
         """Returns the name of the leaderboard's CSV file."""
-        return f"{leaderboard.file_stem(self.shape, self._usual_shape)}.csv"
+        return f"{self._stem}.csv"
+
+    @property
+    def _stem(self) -> str:
+        further = self._session.further_shapes
+        return leaderboard.file_stem(self.shape, self._usual_shape, further, self._usual_further)
 
     def board(self) -> Board:
         """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far.
@@ -127,15 +134,15 @@ class StoredRun(Closing):
         A kernel's file is gone if its last result names a file that is not in its folder any more. In a folder that is
         not on this machine, no file is gone.
         """
-        results = self.journal.read()
+        results, further = self.journal.read(), self._session.further_shapes
         last = {result.kernel: result for result in results if dict(result.shape) == dict(self.shape)}
         paths = {name: kernel_file(result.reproduce) for name, result in last.items()}
         gone = sorted(name for name, path in paths.items() if path and path.parent.is_dir() and not path.is_file())
         larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
         note = f"; the file's own size is {shape_text(larger)}" if larger else ""
         return Board(
-            leaderboard.heading(self.problem_name, results, self.shape) + note,
-            leaderboard.rank([result for result in results if result.kernel not in gone], self.shape),
+            leaderboard.heading(self.problem_name, results, self.shape, further) + note,
+            leaderboard.rank([result for result in results if result.kernel not in gone], self.shape, further),
             gone,
         )
 
@@ -144,8 +151,7 @@ class StoredRun(Closing):
 
         Raises Unwritable if a file cannot be written.
         """
-        stem = leaderboard.file_stem(self.shape, self._usual_shape)
-        return leaderboard.save(self.journal.path.parent, stem, board.title, board.table)
+        return leaderboard.save(self.journal.path.parent, self._stem, board.title, board.table)
 
 
 def longest_build_first(chosen: Sequence[Candidate], results: Sequence[Result]) -> list[Candidate]:

@@ -12,12 +12,13 @@ import torch
 from kernel_harness.checking.cases import Case
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.remark import Remark
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.explain import passed
-from kernel_harness.problem.problem import Problem, shape_text
-from kernel_harness.results.record import LONGEST_PRINTED, Build, Kind, Measurement, Result, RunSettings
+from kernel_harness.problem.problem import Problem, Shape, shape_text
+from kernel_harness.results.measurement import FurtherShape, Measurement
+from kernel_harness.results.record import LONGEST_PRINTED, Build, Kind, Result, RunSettings
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing.clock import FEW_ROUNDS_MS, HARDLY_VERIFIED, unseen_by_device, verified_to_ms
@@ -34,7 +35,8 @@ class RunFacts:
     `problem` has the size constants (`M`, `N`, ...) at which candidates are timed, and each candidate is checked on all
     `cases`. `kernels` is the number of kernels that the run is to judge. `problem_remarks` names wrong answers that the
     checks of the problem accept, and a large error of the reference; every result that passed has these remarks.
-    `lower_bound` holds the bytes that every correct kernel moves; None if they were not derived.
+    `lower_bound` holds the bytes that every correct kernel moves; None if they were not derived. `further` has the
+    shapes at which candidates are timed after the problem's own size.
     """
 
     problem: Problem
@@ -47,6 +49,7 @@ class RunFacts:
     kernels: int = 0
     problem_remarks: tuple[Remark, ...] = ()
     lower_bound: LowerBound | None = None
+    further: tuple[Shape, ...] = ()
 
     @cached_property
     def numbers(self) -> dict[str, float]:
@@ -106,7 +109,7 @@ class RunFacts:
         return Result(
             kernel, status, verdict, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
             isolation=self.isolation, numbers=self.numbers, environment=self._present_environment(),
-            settings=self.recorded_settings, **more,
+            settings=self.recorded_settings, further=tuple(FurtherShape(dict(shape)) for shape in self.further), **more,
         )  # fmt: skip
 
     def _present_environment(self) -> Mapping[str, Any]:
@@ -145,7 +148,9 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
         printed=trial.printed[-LONGEST_PRINTED:],
         lacked_memory=fault is not None and fault.lacked_memory,
         remarks=tuple(remarks),
-        reproduce=command(trial.reference.problem, facts.device, facts.settings, trial.candidate, trial.failed_case),
+        reproduce=command(
+            trial.reference.problem, facts.device, facts.settings, trial.candidate, trial.failed_case, facts.further
+        ),
         interim=interim,
     )
     if trial.measured is not None:
@@ -226,6 +231,28 @@ def failed(result: Result, fault: Fault) -> Result:
         result, status=fault.status, verdict=fault.reason, log=fault.log, lacked_memory=fault.lacked_memory,
         remarks=result.findings,
     )  # fmt: skip
+
+
+def at_further_shape(result: Result, there: Result) -> Result:
+    """Returns a result with what was measured at one of its further shapes, whose own result is `there`.
+
+    A kernel that failed there has failed. Remarks on its time there are added if it has none of their kind.
+    """
+    where = shape_text(there.shape)
+    if seconds := there.phases_s.get("timing"):
+        result = replace(result, phases_s={**result.phases_s, f"timing at {where}": seconds})
+    if not there.passed:
+        reason = f"At the further shape {where}: {there.verdict}"
+        bare = replace(
+            result, timing=None, as_called=None, further=tuple(FurtherShape(each.shape) for each in result.further)
+        )
+        return failed(bare, Fault(there.status, reason, there.log, lacked_memory=there.lacked_memory))
+    measured = FurtherShape(there.shape, there.timing, there.verdict, there.measurement, there.as_called, there.numbers)
+    kinds = {RemarkKind.TIME, RemarkKind.LIBRARY} - {remark.kind for remark in result.remarks}
+    remarks = (replace(r, text=f"at {where}, {r.text}") for r in there.remarks if r.kind in kinds)
+    verdict = f"{result.verdict} At {where}: {there.verdict}".strip() if there.verdict else result.verdict
+    further = tuple(measured if each.shape == there.shape else each for each in result.further)
+    return replace(result, verdict=verdict, remarks=(*result.remarks, *remarks), further=further)
 
 
 def left_untimed(result: Result, why: str) -> Result:

@@ -15,7 +15,7 @@ from kernel_harness.core.closing import Closing
 from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
-from kernel_harness.session.settings import Settings, check_baseline
+from kernel_harness.session.settings import Settings, TimeShapes, check_baseline
 from kernel_harness.suite import allocation
 from kernel_harness.suite.device_worker import SuiteProblem, Task, Verdict
 from kernel_harness.suite.scheduler import LocalScheduler, results
@@ -45,6 +45,7 @@ class EvaluatorPool(Closing):
         quick: check fewer shapes, and spend a quarter of the default time on timing.
         sanitize: on a GPU, look for races and accesses outside of memory in a kernel that passed, which takes longer.
             Findings are remarks. Under emulation this is always done if it takes seconds.
+        time_shapes: further shapes at which each kernel is timed, as for `kernel_harness.evaluate`.
         seed: the seed of all inputs that kernels are checked on; None draws a secret seed.
 
     Raises UserError for an argument that cannot be used. A pool is a context manager. Without a `with` block, call
@@ -63,6 +64,7 @@ class EvaluatorPool(Closing):
         baseline: str = BASELINE,
         quick: bool = False,
         sanitize: bool = False,
+        time_shapes: TimeShapes = None,
         seed: int | None = None,
     ) -> None:
         chosen = allocation.of_this_machine(device, gpus, jobs)
@@ -70,6 +72,7 @@ class EvaluatorPool(Closing):
         settings = Settings.of(
             budget_s=chosen.budget_s(budget_s, quick=quick), precision=precision, baseline=baseline, quick=quick,
             jobs=chosen.builds, compiled=False, call_s=timeout_s, seed=seed, sanitize=sanitize,
+            time_shapes=time_shapes,
         )  # fmt: skip
         self._room = _WAITING * len(chosen.devices) * (chosen.ahead + 1)
         self._lock = threading.Lock()

@@ -75,9 +75,12 @@ class Entry:
     time_ms: float | None = None
     """The time of a call; None if none was timed."""
     speedup: Interval | None = None
-    """The time of `baseline` divided by that of the candidate. None without a time, and under emulation."""
+    """The time of `baseline` divided by that of the candidate, at several shapes the geometric mean.
+
+    None under emulation, and without a time at one of the shapes.
+    """
     as_called: Interval | None = None
-    """The speedup with launch latency. None without such times."""
+    """The speedup with launch latency. None without such times, and at several shapes."""
     share_of_bound: float | None = None
     """The least time that any correct kernel needs, divided by `time_ms`; None if it is unknown."""
     baseline: str = ""
@@ -107,10 +110,10 @@ class Entry:
         return Entry(
             task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
             result.reason[:_LONGEST_REASON], None, timing.time_ms if timing else None,
-            timing.speedup if timing and not result.emulated else None,
-            result.as_called.speedup if result.as_called else None, roofline.share_of_bound(result),
-            result.settings.baseline, result.emulated, result.run, result.measured_at, verdict.seconds,
-            verdict.phases_s,
+            result.speedup if result.is_timed_everywhere and not result.emulated else None,
+            result.as_called.speedup if result.as_called and not result.further else None,
+            roofline.share_of_bound(result), result.settings.baseline, result.emulated, result.run, result.measured_at,
+            verdict.seconds, verdict.phases_s,
         )  # fmt: skip
 
     def shared_with(self, task: Task) -> Entry:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.errors import ProblemError
+from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import record
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.collection import Collection
@@ -52,7 +53,9 @@ class Suite:
         self._unusable: set[str] = set()
         if facts := store.facts():
             now = recorded_settings(settings)
-            other = [f"{n} was {was} and is {now.get(n)}" for n, was in facts.settings.items() if now.get(n) != was]
+            names = dict.fromkeys((*facts.settings, *now))
+            pairs = [(name, facts.settings.get(name), now.get(name)) for name in names]
+            other = [f"{name} was {was} and is {new}" for name, was, new in pairs if was != new]
             if other:
                 raise UserError(
                     f"the suite in {store.folder} has other settings: {', '.join(other)}; choose another --name"
@@ -146,8 +149,13 @@ class Suite:
 
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:
-    """Returns those settings, by name, that may change a verdict or a time. The seed is not one of them."""
+    """Returns those settings, by name, that may change a verdict or a time. The seed is not one of them.
+
+    `time_shapes` is not among them if the user named none.
+    """
+    words = [str(each) if isinstance(each, int) else shape_text(each) for each in settings.time_shapes]
     return {
+        **({"time_shapes": words} if words else {}),
         "baseline": settings.baseline, "budget_s": settings.budget_s, "quick": settings.quick,
         "precision": settings.precision and str(settings.precision), "call_s": settings.limits.call_s,
         "build_s": settings.limits.build_s,

@@ -60,6 +60,8 @@ def settings_words(facts: Facts) -> list[str]:
     """Returns what a reader has to know of a suite's settings, as short texts."""
     settings = facts.settings
     found = [f"relative to {settings.get('baseline')}", *(["quick"] if settings.get("quick") else [])]
+    if settings.get("time_shapes"):
+        found.append(f"timed at further shapes ({'; '.join(settings['time_shapes'])})")
     return [*found, f"{settings['precision']} allowed"] if settings.get("precision") else found
 
 

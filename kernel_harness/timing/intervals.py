@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,12 @@ class Interval:
     def scaled(self, factor: float) -> Interval:
         """Returns the interval with its estimate and its bounds multiplied by `factor`."""
         return self._map(lambda value: value * factor)
+
+    @property
+    def inverse(self) -> Interval:
+        """The interval of 1 / x for this interval of x."""
+        low, high = (None if bound is None else 1 / bound for bound in (self.low, self.high))
+        return Interval(high, 1 / self.estimate, low)
 
     def widened(self, share: float) -> Interval:
         """Returns a wider interval, for an error that more rounds do not reduce.
@@ -124,6 +130,25 @@ def through_baseline(new: Interval, old: Interval) -> Interval:
     down = math.hypot(math.log(new.estimate / new.low), math.log(old.high / old.estimate))
     up = math.hypot(math.log(new.high / new.estimate), math.log(old.estimate / old.low))
     return Interval(ratio * math.exp(-down), ratio, ratio * math.exp(up))
+
+
+def geometric_mean(found: Sequence[Interval]) -> Interval:
+    """Returns the geometric mean of speedups, or of times, that were measured one after the other.
+
+    Their errors are independent. The distance of each bound to the estimate, as a logarithm, is the root of the sum of
+    the squares of their n distances, divided by n: the method of variance estimates recovery (MOVER) for a linear
+    function of parameters (Zou and Donner 2008, doi:10.1002/sim.3095), here of logarithms. The result has no bounds if
+    one of them has none. One interval is returned as it is. Raises statistics.StatisticsError for none.
+    """
+    if len(found) == 1:
+        return found[0]
+    mean = fmean(math.log(each.estimate) for each in found)
+
+    def bound(ends: Sequence[float | None], sign: int) -> float | None:
+        distances = [math.log(end / each.estimate) for end, each in zip(ends, found, strict=True) if end is not None]
+        return mean + sign * math.hypot(*distances) / len(found) if len(distances) == len(found) else None
+
+    return Interval(bound([each.low for each in found], -1), mean, bound([each.high for each in found], 1)).exp()
 
 
 def compare(interval: Interval, margin: float = HALF_WIDTH) -> Comparison:

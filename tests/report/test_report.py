@@ -26,6 +26,7 @@ from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.report import charts, highlight, page, pictures, sheet
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
+from kernel_harness.results.measurement import FurtherShape
 from kernel_harness.results.record import Kind, Result
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import summarize
@@ -267,6 +268,18 @@ def test_time_speedup_and_throughput_are_drawn_over_the_shapes():
     assert f"mine, 256: {1e6 * 256 / mine.timing.time_ms / 1e9:.4g}<" in throughput[1].wide
     assert "torch, 256" in time[1].wide and "torch, 256" not in speedup[1].wide
     assert "Speedup at each shape" in report.render(Page(results, SHAPE), PROBLEM, "gpu", {}, [], everything=results)
+
+
+def test_a_page_at_several_shapes_shows_the_mean_and_the_worst_shape_and_draws_each():
+    further = FurtherShape({**SHAPE, "M": 64}, timed("a", 6.0).timing, numbers=H200)
+    several, alone = timed("a", 1.5, further=(further,)), timed("b", 9.0)
+    shown = Page([several, alone], SHAPE, [further.shape])
+    text = seen(report.render(shown, PROBLEM, "nvidia-h200", {}, [], everything=[several]))
+    assert list(shown.latest) == ["a"] and "geometric mean" in text and "at M=64,K=8192,N=4096" in text
+    (row,) = page.rows(shown)
+    assert row["worst"].startswith("0.5") and row["worst"].endswith("at M=64,K=8192,N=4096")
+    assert row["speedup"] == pytest.approx(1.0, abs=0.02)
+    assert next(title for title, _ in pictures.sizes(shown, [several])) == "Time at each shape"
 
 
 def test_an_emulation_s_shapes_have_times_alone():

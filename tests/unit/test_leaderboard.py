@@ -24,7 +24,8 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.results import cells, leaderboard, roofline
 from kernel_harness.results.journal import Unwritable
-from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
+from kernel_harness.results.measurement import Measurement
+from kernel_harness.results.record import Build, Kind, Result, RunSettings
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 

@@ -29,10 +29,10 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import environment
 from kernel_harness.results.journal import Journal, Unwritable
+from kernel_harness.results.measurement import FurtherShape, Measurement
 from kernel_harness.results.record import (
     Build,
     Kind,
-    Measurement,
     NotARecord,
     Result,
     RunSettings,
@@ -136,13 +136,15 @@ def full() -> Result:
         ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
         ("own", "normal"), (70.5, 71.0),
     )  # fmt: skip
+    further = FurtherShape({"M": 8}, TIMING, "", measured, TIMING, {"flops": 2e9})
     remark = Remark(RemarkKind.SANITIZER, "a remark", 7, "try it")
     chosen = RunSettings(
         7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3
     )
     return result(
         kind=Kind.BASELINE, title="an idea", run="a run", measured_at="now", emulated=True, isolation="process",
-        checks=(explained,), timing=TIMING, as_called=TIMING, measurement=measured, restricted_to=("M=4",),
+        checks=(explained,), timing=TIMING, as_called=TIMING, measurement=measured,
+        further=(further, FurtherShape({"M": 9}, untimed="why")), restricted_to=("M=4",),
         phases_s={"build": 2.0}, builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", printed="n is 5\n",
         remarks=(remark,), reproduce="a command",
         lacked_memory=True, numbers={"flops": 1e9},
