@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import re
 import subprocess
 import sys
@@ -11,11 +10,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_harness.cli.arguments import OK, add_devices, positive
+from kernel_harness.core import atomic_file
 from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 
@@ -144,11 +143,7 @@ class Tools(Closing):
         return self._file(candidate.source, name + candidate.path.suffix)
 
     def _file(self, text: str, name: str) -> str:
-        """Returns the path of a file with this text, which is the same whenever the text comes again."""
-        file = self._folder / hashlib.sha256(text.encode()).hexdigest()[:12] / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-        return str(file)
+        return str(atomic_file.of_text(self._folder, text, name))
 
     def _command(self, verb: str, *words: str, on_device: bool = True) -> str:
         """Runs a verb of the command and returns what it prints."""
@@ -167,9 +162,10 @@ def _verdict(result: Result) -> str:
     """Returns the verdict for a model's context. No seed is in it: a program that knew it could predict the inputs."""
     from kernel_harness.core.terminal import Terminal
     from kernel_harness.results import failure_text
+    from kernel_harness.results.published import published
 
     if not result.passed:
-        return failure_text.failure(replace(result, reproduce=""), Terminal())
+        return failure_text.failure(published(result), Terminal())
     lines = [f"PASSED: right at {result.shapes_checked} sizes."]
     if result.restricted_to:
         lines.append(f"It accepts {', '.join(result.restricted_to)} only.")

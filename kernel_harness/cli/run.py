@@ -6,10 +6,11 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kernel_harness.cli.arguments import (
@@ -100,6 +101,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
     )
+    parser.add_argument(
+        "--server", metavar="URL",
+        help="have the kernels judged by a server that `serve` runs; $KERNEL_HARNESS_TOKEN has the token",
+    )  # fmt: skip
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -110,6 +115,10 @@ def main(parsed: argparse.Namespace) -> int:
     Raises UserError for mistakes of the user, and KeyboardInterrupt for Ctrl-C.
     """
     _take_names(parsed)
+    if parsed.server is not None:
+        from kernel_harness.cli import remote_run
+
+        return remote_run.main(parsed)
     if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
@@ -135,10 +144,11 @@ def main(parsed: argparse.Namespace) -> int:
             ]
         results = _judge_all(list({tuple(run.shape.items()): run for run in at_shapes}.values()), progress, parsed)
         asked_for = lookup.asked_for(parsed.kernels, at_shapes[0].candidates)
-    return SOME_FAILED if any(_is_failure(result, asked_for) for result in results) else OK
+    return SOME_FAILED if any(is_failure(result, asked_for) for result in results) else OK
 
 
-def _is_failure(result: Result, asked_for: Set[str]) -> bool:
+def is_failure(result: Result, asked_for: Set[str]) -> bool:
+    """Returns whether a result is a reason for the exit code 1. `asked_for` has the kernels that the user named."""
     lacking = result.status is Status.UNSUPPORTED and result.kernel not in asked_for
     return not (result.passed or result.is_baseline or lacking)
 
@@ -208,11 +218,11 @@ def _print_sweep(sweep: _Sweep, problem: str, parsed: argparse.Namespace) -> Non
     fixed, table = leaderboard.sweep(sweep.results)
     title = leaderboard.heading(problem, [replace(r, shape=fixed) for r in sweep.results], fixed)
     print(f"\n{title}", leaderboard.render(table, terminal=terminal(sys.stdout), memory=parsed.verbose > 0), sep="\n\n")
-    _print_fastest(sweep.results, sys.stdout)
+    print_fastest(sweep.results, sys.stdout)
     print("", *filter(None, [_phases(sweep.results)]), *sweep.paths, sep="\n")
 
 
-def _print_fastest(results: Sequence[Result], out: TextIO) -> None:
+def print_fastest(results: Sequence[Result], out: TextIO) -> None:
     """Prints the fastest variant of each kernel to `out`."""
     from kernel_harness.results import fastest
 
@@ -274,7 +284,7 @@ def _print_outcome(
     if parsed.case is not None:
         for result in finished:
             print(f"{result.kernel}: {result.status}  {parsed.case}", file=out)
-        _explain(run, finished, out, with_output=True)
+        explain(run.problem_name, finished, out, run.journal.keep_log, with_output=True)
         return
     board = run.board()
     if not parsed.json and sweep is None:
@@ -287,9 +297,9 @@ def _print_outcome(
         if board.gone:
             print(f"\nLeft out, because the file is gone: {', '.join(board.gone)}")
     new = [result for result in finished if sweep is None or not sweep.is_told(result)]
-    _explain(run, new, out, with_output=parsed.verbose > 0)
+    explain(run.problem_name, new, out, run.journal.keep_log, with_output=parsed.verbose > 0)
     if sweep is None:
-        _print_fastest(finished, out)
+        print_fastest(finished, out)
     else:
         sweep.results += finished
     path = run.save(board)  # last, because the disk may be full: the table is then already printed
@@ -316,15 +326,23 @@ def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Na
         told = [r for r in kernels if not r.passed or r.findings]
         reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in told]
         table = leaderboard.render(leaderboard.rank(results, *at), "github")
-        cases += [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
+        cases += [ci.of_result(title, result, failed=is_failure(result, asked_for)) for result in kernels]
         documents.append(leaderboard.document(title, table, reasons))
     ci.write(parsed, cases, "\n".join(documents))
 
 
-def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_output: bool) -> None:
-    """Prints remarks on kernels that passed and the text of each failure to `out`. Writes a log file per failure.
+def explain(
+    problem: str,
+    finished: Sequence[Result],
+    out: TextIO,
+    keep_log: Callable[[Result], Path | None],
+    *,
+    with_output: bool,
+) -> None:
+    """Prints remarks on kernels that passed and the text of each failure to `out`.
 
-    If `with_output`, also prints what kernels that passed have printed. Remarks on the problem are printed once.
+    `keep_log` writes the log of a failure to a file and returns its path, or None if it writes none. If `with_output`,
+    also prints what kernels that passed have printed. Remarks on the problem are printed once.
     """
     from kernel_harness.results import failure_text
 
@@ -339,11 +357,11 @@ def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_ou
             if tip := next((remark.advice for remark in own if remark.advice), ""):
                 print(terminal(out).wrapped(f"try: {tip}", "  "), file=out)
         if not result.passed:
-            log = run.journal.keep_log(result)
+            log = keep_log(result)
             text = failure_text.failure(result, terminal(out), shown(log) if log else "")
             print("", text, sep="\n", file=out)
     if of_problem:
-        print("", terminal(out).wrapped(f"{run.problem_name}: {' '.join(of_problem)}"), sep="\n", file=out)
+        print("", terminal(out).wrapped(f"{problem}: {' '.join(of_problem)}"), sep="\n", file=out)
 
 
 def _phases(finished: Sequence[Result]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -10,6 +11,15 @@ from pathlib import Path
 def replace_text(path: Path, text: str) -> None:
     """Replaces the content of the file at `path` by `text` in UTF-8. Has the errors and effects of `replace_bytes`."""
     replace_bytes(path, text.encode())
+
+
+def of_text(folder: Path, text: str, name: str) -> Path:
+    """Returns the path of a file `name` with this text below `folder`, the same one whenever the text comes again."""
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:12] / name
+    if not path.is_file():
+        path.parent.mkdir(exist_ok=True)
+        replace_text(path, text)
+    return path
 
 
 def replace_bytes(path: Path, content: bytes) -> None:

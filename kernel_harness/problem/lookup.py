@@ -125,6 +125,11 @@ def source(given: str | Path) -> Candidate:
         candidate = candidates.read(path)
         check_not_reserved(candidate.name, path)
         return candidate
+    return of_text(given)
+
+
+def of_text(given: str) -> Candidate:
+    """Returns the candidate `candidate` that a text holds (`source`). Never reads a file."""
     text = given.encode(errors="replace").decode()  # a text from JSON may have halves of characters
     suffix = ".cu" if text.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
     return Candidate("candidate", Path(f"candidate{suffix}"), text)

@@ -48,6 +48,8 @@ class SuiteProblem:
     path: Path
     sha256: str = ""
     """The hash of the file, in hex; empty where no verdict is stored."""
+    settings: Settings | None = None
+    """The settings that its candidates are judged with; None takes those of the device worker."""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,8 @@ class DeviceJudge(Closing):
             problem = problems.load(name, path).sized({}, emulated=self.device.emulated)
             if path not in self._hidden:  # also from the candidates of other problems
                 self._hidden.append(path)
-            session = Session(problem, self.device, self._settings, SilentObserver(), self._fork_server, self._hidden)
+            settings = task.problem.settings or self._settings
+            session = Session(problem, self.device, settings, SilentObserver(), self._fork_server, self._hidden)
             session.others = self._sessions.values
             self._sessions[name] = session.__enter__()
         self._sessions[name].build_ahead(task.candidate)

@@ -8,16 +8,19 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.closing import Closing
 from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
 from kernel_harness.session.settings import Settings, TimeShapes, check_baseline
 from kernel_harness.suite import allocation
-from kernel_harness.suite.device_worker import SuiteProblem, Task, Verdict
+from kernel_harness.suite.device_worker import Ready, SuiteProblem, Task, Verdict
 from kernel_harness.suite.scheduler import LocalScheduler, results
 
 # So many items of evaluate_many wait for each candidate that is judged or built.
@@ -47,6 +50,7 @@ class EvaluatorPool(Closing):
             Findings are remarks. Under emulation this is always done if it takes seconds.
         time_shapes: further shapes at which each kernel is timed, as for `kernel_harness.evaluate`.
         seed: the seed of all inputs that kernels are checked on; None draws a secret seed.
+        hidden: paths that no kernel may read, beside problem files and results.
 
     Raises UserError for an argument that cannot be used. A pool is a context manager. Without a `with` block, call
     `close`, which ends its processes.
@@ -66,19 +70,42 @@ class EvaluatorPool(Closing):
         sanitize: bool = False,
         time_shapes: TimeShapes = None,
         seed: int | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
-        chosen = allocation.of_this_machine(device, gpus, jobs)
-        check_baseline(baseline, emulated=chosen.emulated)
-        settings = Settings.of(
-            budget_s=chosen.budget_s(budget_s, quick=quick), precision=precision, baseline=baseline, quick=quick,
-            jobs=chosen.builds, compiled=False, call_s=timeout_s, seed=seed, sanitize=sanitize,
-            time_shapes=time_shapes,
-        )  # fmt: skip
-        self._room = _WAITING * len(chosen.devices) * (chosen.ahead + 1)
+        self._allocation = allocation.of_this_machine(device, gpus, jobs)
+        self._options: dict[str, Any] = {
+            "precision": precision, "timeout_s": timeout_s, "budget_s": budget_s, "baseline": baseline, "quick": quick,
+            "sanitize": sanitize, "seed": seed, "time_shapes": time_shapes,
+        }  # fmt: skip
+        settings = self.settings()
+        self._options["seed"] = settings.seed
+        self.capacity = len(self._allocation.devices) * (self._allocation.ahead + 1)
+        """The number of kernels that the pool judges or builds at the same time."""
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._problems: dict[Path, SuiteProblem] = {}
-        self._scheduler = LocalScheduler(chosen, settings)
+        self._problems: dict[tuple[Path, str], SuiteProblem] = {}
+        self._scheduler = LocalScheduler(self._allocation, settings, hidden)
+
+    @property
+    def device(self) -> Ready:
+        """The device of the first process that is ready, for which this property waits.
+
+        Raises EnvironmentLacking if this machine cannot judge kernels, and UserError if the pool is closed.
+        """
+        return self._scheduler.first.result()
+
+    def settings(self, **options: Any) -> Settings:
+        """Returns the settings of kernels that are submitted with these options, such as `quick`.
+
+        Raises UserError for a value that cannot be used.
+        """
+        of = self._options | options
+        check_baseline(of["baseline"], emulated=self._allocation.emulated)
+        return Settings.of(
+            budget_s=self._allocation.budget_s(of["budget_s"], quick=of["quick"]), precision=of["precision"],
+            baseline=of["baseline"], quick=of["quick"], jobs=self._allocation.builds, compiled=False,
+            call_s=of["timeout_s"], seed=of["seed"], sanitize=of["sanitize"], time_shapes=of["time_shapes"],
+        )  # fmt: skip
 
     def close(self) -> None:
         """Ends all processes of the pool. Calls that wait for a result raise UserError. Safe to call twice."""
@@ -90,7 +117,24 @@ class EvaluatorPool(Closing):
         Raises NotFound for a problem or a file that does not exist, ProblemError for a problem that cannot be used,
         EnvironmentLacking if this machine cannot judge kernels, and UserError if the pool is closed.
         """
-        return _result(*self._submitted(problem, source))
+        return self.submit(problem, source).result()
+
+    def submit(self, problem: str | Path, source: str | Path | Candidate, **options: Any) -> Future[Result]:
+        """Adds one kernel of one problem to those that wait, and returns the future of its result.
+
+        `options` are arguments of the constructor, from `precision` to `sanitize`, with other values for this kernel.
+        Raises NotFound for a problem or a file that does not exist, and UserError for an option that cannot be used.
+        The future raises what else `evaluate` raises.
+        """
+        candidate = source if isinstance(source, Candidate) else lookup.source(source)
+        path = lookup.existing_problem_path(str(problem), Path.cwd()).resolve()
+        with self._lock:
+            # A task is known by its problem and the name of its candidate, which need not differ here.
+            named = replace(candidate, name=f"{candidate.name}-{next(self._numbers)}")
+            task = Task(self._problem(path, options), named)
+        result: Future[Result] = Future()
+        self._scheduler.submit([task])[0].add_done_callback(partial(_settle, result, task))
+        return result
 
     def reward(self, problem: str | Path, source: str | Path) -> float:
         """Judges one kernel of one problem and returns its reward (`results.reward.reward`).
@@ -106,35 +150,33 @@ class EvaluatorPool(Closing):
         item cannot be judged. Results that have not been yielded by then are lost.
         """
         done: queue.SimpleQueue[int] = queue.SimpleQueue()
-        waiting: dict[int, tuple[Task, Future[Verdict]]] = {}
+        waiting: dict[int, Future[Result]] = {}
         for index, item in enumerate(items):
-            if len(waiting) >= self._room:
+            if len(waiting) >= _WAITING * self.capacity:
                 finished = done.get()
-                yield finished, _result(*waiting.pop(finished))
-            waiting[index] = self._submitted(*item)
-            waiting[index][1].add_done_callback(lambda _, index=index: done.put(index))  # type: ignore[misc]
+                yield finished, waiting.pop(finished).result()
+            waiting[index] = self.submit(*item)
+            waiting[index].add_done_callback(lambda _, index=index: done.put(index))  # type: ignore[misc]
         while waiting:
             finished = done.get()
-            yield finished, _result(*waiting.pop(finished))
+            yield finished, waiting.pop(finished).result()
 
-    def _submitted(self, problem: str | Path, source: str | Path) -> tuple[Task, Future[Verdict]]:
-        candidate = lookup.source(source)
-        path = lookup.existing_problem_path(str(problem), Path.cwd()).resolve()
-        with self._lock:
-            # A task is known by its problem and the name of its candidate, which need not differ here.
-            task = Task(self._problem(path), replace(candidate, name=f"{candidate.name}-{next(self._numbers)}"))
-        return task, self._scheduler.submit([task])[0]
-
-    def _problem(self, path: Path) -> SuiteProblem:
-        """Returns the problem of a file, with a name of its own among the problems of this pool."""
-        if path not in self._problems:
+    def _problem(self, path: Path, options: dict[str, Any]) -> SuiteProblem:
+        """Returns the problem of a file under some options, with a name of its own among the problems of this pool."""
+        settings = self.settings(**options) if options else None
+        key = path, repr(settings)
+        if key not in self._problems:
             taken = {problem.name for problem in self._problems.values()}
             names = itertools.chain([path.stem], (f"{path.stem}_{number}" for number in itertools.count(2)))
-            self._problems[path] = SuiteProblem(next(name for name in names if name not in taken), path)
-        return self._problems[path]
+            name = next(name for name in names if name not in taken)
+            self._problems[key] = SuiteProblem(name, path, settings=settings)
+        return self._problems[key]
 
 
-def _result(task: Task, verdict: Future[Verdict]) -> Result:
-    """Waits for a verdict and returns the result, without the number in the kernel's name."""
+def _settle(future: Future[Result], task: Task, verdict: Future[Verdict]) -> None:
+    """Gives `future` the result of a verdict, without the number in the kernel's name, or its exception."""
+    if error := verdict.exception():
+        future.set_exception(error)
+        return
     result = results(task, verdict.result())[0]
-    return replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0])
+    future.set_result(replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0]))

@@ -19,6 +19,7 @@ from typing import Any
 from kernel_harness.core import codec
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
+from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import record, roofline
 from kernel_harness.results.journal import Journal, append_line, write, writing
 from kernel_harness.results.record import Result
@@ -27,6 +28,19 @@ from kernel_harness.timing.intervals import Interval
 
 SCHEMA_VERSION = 1
 _LONGEST_REASON = 300
+
+
+def work_key(problem_sha256: str, candidate: Candidate, label: str, settings: Mapping[str, Any]) -> str:
+    """Returns a hash of all that decides a verdict: the problem file, the candidate's source, the device, the settings.
+
+    The problem file determines the shape. The kind of file (Python or CUDA) is a part of the key, the candidate's name
+    is not. `label` is the name of the device's folder of results.
+    """
+    parts = {
+        "problem": problem_sha256, "source": candidate.sha256, "suffix": candidate.path.suffix, "device": label,
+        "settings": settings,
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -46,16 +60,8 @@ class Facts:
     schema_version: int = SCHEMA_VERSION
 
     def key(self, task: Task) -> str:
-        """Returns the key of a task: a hash of the problem file, the candidate's source, the device and the settings.
-
-        The problem file determines the shape. The kind of file (Python or CUDA) is a part of the key, the candidate's
-        name is not.
-        """
-        parts = {
-            "problem": task.problem.sha256, "source": task.candidate.sha256, "suffix": task.candidate.path.suffix,
-            "device": self.label, "settings": self.settings,
-        }  # fmt: skip
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        """Returns the key of a task (`work_key`)."""
+        return work_key(task.problem.sha256, task.candidate, self.label, self.settings)
 
 
 @dataclass(frozen=True)

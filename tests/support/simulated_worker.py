@@ -1,8 +1,9 @@
 """A device worker that judges nothing: the text of a candidate says what happens to it.
 
 `pass S` passes with the speedup S, `wrong` fails, `die` ends this process, `die once PATH` ends it unless the file PATH
-exists, which it then creates, `unusable` says that the problem cannot be used, and `wait` waits until the driver ends
-the connection. Each candidate that it begins is appended to the file `judged` beside the candidate's folder, as a line.
+exists, which it then creates, `unusable` says that the problem cannot be used, `lacking` that this machine cannot
+judge, `hold PATH` waits until the file PATH exists and passes, and `wait` waits until the driver ends the connection.
+Each candidate that it begins is appended to the file `judged` beside the candidate's folder, as a line.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.suite.device_worker import Began, Message, Ready, Task, Unusable, Verdict, send
+from kernel_harness.suite.device_worker import Began, Lacking, Message, Ready, Task, Unusable, Verdict, send
 
 PHASES_S = {"calls": 0.25, "start": 0.5}
 
@@ -43,6 +45,12 @@ def _verdict(task: Task) -> Message:
             if not Path(path).exists():
                 Path(path).touch()
                 os._exit(3)
+            return _judged(task, 1.0)
+        case ["lacking"]:
+            return Lacking("the machine has too little memory")
+        case ["hold", path, *_]:
+            while not Path(path).exists():
+                time.sleep(0.01)
             return _judged(task, 1.0)
         case ["unusable", *_]:
             return Unusable(task.id, "the reference fails")
