@@ -33,6 +33,7 @@ def evaluate(
     quick: bool = False,
     sanitize: bool = False,
     time_shapes: TimeShapes = None,
+    require_own_kernels: float | None = None,
 ) -> Result:
     """Checks one kernel, times it if it is right, and returns the verdict with the time.
 
@@ -74,6 +75,9 @@ def evaluate(
             of shapes to draw around the problem's size, or a list of shapes such as `[{"M": 64}, {"M": 256}]`, in which
             a constant that a shape does not name keeps its value. A 0 leaves out the shapes of the file. The drawn
             shapes follow from `seed`, and they are in `Result.further`: do not show them to what writes the kernels.
+        require_own_kernels: the least percentage of a call's time on the GPU that the kernel's own CUDA kernels must
+            take (under emulation: of the output that they must make). With a smaller or unknown one, the kernel has no
+            rank and the least reward (`Result.is_excluded`). None asks for nothing.
 
     Returns a Result also if the kernel does not build, crashes, hangs or is wrong.
     Several processes may call `evaluate` at the same time.
@@ -85,6 +89,7 @@ def evaluate(
     with Evaluator(
         problem, device=device, shape=shape, precision=precision, timeout_s=timeout_s, budget_s=budget_s,
         baseline=baseline, seed=seed, quick=quick, sanitize=sanitize, time_shapes=time_shapes,
+        require_own_kernels=require_own_kernels,
     ) as evaluator:  # fmt: skip
         return evaluator.evaluate(source)
 
@@ -124,6 +129,7 @@ class Evaluator(Closing):
         quick: bool = False,
         sanitize: bool = False,
         time_shapes: TimeShapes = None,
+        require_own_kernels: float | None = None,
     ) -> None:
         _check_types(problem, device, shape)
         self._session: Session | None = None
@@ -134,6 +140,7 @@ class Evaluator(Closing):
         self._settings = Settings.of(
             budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
             seed=seed, quick=quick, sanitize=sanitize, time_shapes=time_shapes,
+            required_own_percent=require_own_kernels,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())

@@ -128,6 +128,14 @@ def positive(text: str) -> float:
     return value
 
 
+def positive_percent(text: str) -> float:
+    """Returns `text`, such as `90` or `90%`, as a percentage. Raises ValueError or ArgumentTypeError for other text."""
+    value = float(text.removesuffix("%"))
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not a percentage above 0 and up to 100")
+    return value
+
+
 def count(text: str) -> int:
     """Returns `text` as a whole number of 1 or more. Raises ValueError or ArgumentTypeError for other text."""
     value = int(text)
@@ -187,6 +195,11 @@ def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> 
         "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
     )
     add_time_shapes(parser)
+    parser.add_argument(
+        "--require-own-kernels", type=positive_percent, metavar="90", dest="required_own_percent",
+        help="give no rank to a kernel whose own CUDA kernels take less than 90%% of the time on the GPU (under "
+        "emulation: make less of the output), because a library does the rest",
+    )  # fmt: skip
     parser.add_argument(
         "--sanitize", action="store_true",
         help="on a GPU: look for races and accesses outside of memory in kernels that passed, which takes longer "

@@ -28,7 +28,7 @@ _COLUMNS = (
     ("time_ms", leaderboard.TIME, "number", ""), ("speedup", "speedup", "number", ""),
     ("worst", "worst shape", "text", ""), ("versus", "vs {baseline}", "text", ""),
     ("tflops", "TFLOPS", "number", ""), ("percent_of_peak", "% of peak", "number", ""),
-    ("max_abs_error", "max error", "number", ""),
+    ("own_share", "own kernels", "number", "{:.0%}"), ("max_abs_error", "max error", "number", ""),
     ("shapes", "shapes", "text", ""), ("build_s", "build (s)", "number", "{:.1f}"),
 )  # fmt: skip
 

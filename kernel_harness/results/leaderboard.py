@@ -36,7 +36,10 @@ _MUCH_LATENCY = 1.1
 _MUCH_MEMORY = 2
 # The most columns of characters of a table on a screen, and what is left out of a wider one, in this order.
 _WIDEST = 100
-_LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
+_LEFT_OUT = (
+    "of the bound", "own kernels", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run",
+    "95% interval",
+)  # fmt: skip
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
 GEOMETRIC_MEAN = "geometric mean"
@@ -49,7 +52,7 @@ def rank(results: Sequence[Result], shape: Shape, further: Sequence[Shape] = ())
     `flaw` is what the sanitizer has found in a kernel that passed. Such a row is marked. `at_each` has a row for each
     of several shapes, with the columns SHAPE_COLUMNS; it is empty at one shape. `worst` is the lowest speedup at these
     shapes, with its shape, or the shapes of a kernel that was not timed at all of them. The speedup of a row at several
-    shapes is the geometric mean.
+    shapes is the geometric mean. `own_share` is the share of the work that a kernel's own CUDA kernels do, for people.
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first, at several shapes
     the one with the highest geometric mean. There, kernels that refuse some shapes, or were not timed at all of them,
@@ -118,6 +121,7 @@ def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[
         "TFLOPS": column("tflops", "{:.3g}"),
         "% of peak": column("percent_of_peak", "{:.3g}"),
         "of the bound": column("share_of_bound", "{:.1%}"),
+        "own kernels": column("own_share", "{:.0%}"),
         "max abs error": column("max_abs_error", "{:.2g}"),
         "shapes": column("shapes"),
         "memory": ["" if row["peak_bytes"] is None else memory_text(row["peak_bytes"]) for row in table],
@@ -209,7 +213,7 @@ def render(
     headers, rows = _shown(table, memory=memory)
     right = {
         "rank", TIME, EMULATED_TIME, "speedup", GEOMETRIC_MEAN, "as called", "TFLOPS", "% of peak", "of the bound",
-        "max abs error", "memory",
+        "own kernels", "max abs error", "memory",
     }  # fmt: skip
 
     all_headers = headers

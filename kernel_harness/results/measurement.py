@@ -37,7 +37,9 @@ class Measurement:
     `graph_overhead_ms` the time that one replay of the graph takes in addition to its calls. Both are None if there was
     no replay; `graph_failure` then says why, and is empty if none was tried. `peak_bytes` is the most device memory
     that a call takes, or None if it is unknown. `energy_samples_j` has the joules that the device used, by its own
-    counter, from before a long call until after it.
+    counter, from before a long call until after it. `own_share` is the share, from 0 to 1, of a call's time on the
+    device that the candidate's own kernels take, or on an emulated device the share of the output's elements that they
+    make; None if it is unknown. The worker process reports it, and it decides only where the settings require a share.
     """
 
     warmup_ms: tuple[float | None, ...] = ()
@@ -59,6 +61,7 @@ class Measurement:
     peak_bytes: int | None = None
     distributions: tuple[str, ...] = ()
     energy_samples_j: tuple[float, ...] = ()
+    own_share: float | None = None
 
     @property
     def warm_ms(self) -> float | None:

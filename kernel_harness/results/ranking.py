@@ -72,11 +72,12 @@ def ranks(results: Sequence[Result]) -> dict[str, int]:
 
     Two kernels have different ranks only if their 95% intervals, those of the times or at several shapes of the
     geometric means, do not overlap: kernels whose intervals overlap, directly or through the intervals of others, share
-    a rank. The rank after two kernels on rank 1 is 3. A baseline, a kernel without an interval and an emulated result
-    have no rank. A kernel of a later group (`_group`) ranks after all kernels of an earlier one.
+    a rank. The rank after two kernels on rank 1 is 3. A baseline, a kernel without an interval, one that is excluded
+    (`Result.is_excluded`) and an emulated result have no rank. A kernel of a later group (`_group`) ranks after all
+    kernels of an earlier one.
     """
     by_speedup = _compares_speedups(results)
-    scores = ((r, _score(r, by_speedup)) for r in results if not r.is_baseline and not r.emulated)
+    scores = ((r, _score(r, by_speedup)) for r in results if not (r.is_baseline or r.emulated or r.is_excluded))
     bounds = sorted(
         (_group(r), score.low, score.high, r.kernel)
         for r, score in scores
@@ -109,14 +110,18 @@ def _score(result: Result, by_speedup: bool) -> Interval | None:
 
 
 def _group(result: Result) -> int:
-    """Returns 0 for a kernel whose times are verified, 1 for one with a hardly verified time.
+    """Returns the place of a kernel's group among those that passed. Within a group, the score decides.
 
-    At several shapes, 2 for one that refuses some shapes, and 3 for one that was not timed at all of them: the speedups
-    where it is slow may be missing.
+    0: the times are verified. 1: one is hardly verified. At several shapes, 2: the kernel refuses some shapes; 3: it
+    was not timed at all of the timed ones, perhaps those where it is slow. 4: it is excluded. 5: it has no time, on a
+    GPU.
     """
-    if result.further and result.timing:
-        if not result.is_timed_everywhere:
-            return 3
-        if result.restricted_to:
-            return 2
+    if result.timing is None:
+        return 0 if result.emulated else 5
+    if result.is_excluded:
+        return 4
+    if result.further and not result.is_timed_everywhere:
+        return 3
+    if result.further and result.restricted_to:
+        return 2
     return int(any(not timing.verified for timing in result.timings if timing))

@@ -71,7 +71,8 @@ class RunSettings:
     allowed kernels to compute, or None for that of the outputs. `tolerance` is how far float32 outputs may differ from
     the right values. `limits` has the limits of a worker process by name, in the units that the names say. `cases` has
     the names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge at each
-    shape; 0 if unknown.
+    shape; 0 if unknown. `required_own_percent` is the least percentage of the work that a kernel's own CUDA kernels
+    must do for a rank; None for no such rule.
     """
 
     seed: int = 0
@@ -84,6 +85,7 @@ class RunSettings:
     limits: Mapping[str, float] = field(default_factory=dict)
     cases: tuple[str, ...] = ()
     kernels: int = 0
+    required_own_percent: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,6 +198,21 @@ class Result:
         """
         found = [timing.speedup for timing in self.timings if timing and timing.speedup]
         return intervals.geometric_mean(found) if found else None
+
+    @property
+    def own_share(self) -> float | None:
+        """The least `Measurement.own_share` at all timed shapes, or None if it is unknown at one."""
+        measured = [self.measurement, *(each.measurement for each in self.further if each.timing)]
+        shares = [each.own_share for each in measured if each is not None and each.own_share is not None]
+        return min(shares) if len(shares) == len(measured) else None
+
+    @property
+    def is_excluded(self) -> bool:
+        """Whether a timed candidate has no rank, because its own kernels are not known to do the required work."""
+        required = self.settings.required_own_percent
+        if required is None or self.is_baseline or self.timing is None:
+            return False
+        return self.own_share is None or 100 * self.own_share < required
 
     @property
     def worst(self) -> tuple[Mapping[str, int], Interval] | None:

@@ -13,12 +13,12 @@ def reward(result: Result) -> float:
 
     At several shapes the speedup is the geometric mean. A kernel that passed gets at least LEAST, so right is always
     better than wrong. It gets LEAST, too, if it has too few rounds for an interval, or if it has no speedup at one of
-    the shapes: refusing the shapes where it is slow must not pay. Under emulation, a kernel that passed gets 1.
-    docs/suites.md says why.
+    the shapes: refusing the shapes where it is slow must not pay. The same holds if its own kernels do less of the work
+    than required (`Result.is_excluded`). Under emulation, another kernel that passed gets 1. docs/suites.md says why.
     """
     if not result.passed:
         return 0.0
     if result.emulated:
-        return 1.0
-    speedup = result.speedup if result.is_timed_everywhere else None
+        return LEAST if result.is_excluded else 1.0
+    speedup = result.speedup if result.is_timed_everywhere and not result.is_excluded else None
     return LEAST if speedup is None or speedup.low is None else max(LEAST, speedup.low)

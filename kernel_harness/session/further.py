@@ -105,6 +105,7 @@ class FurtherTiming:
         if trial.fault is not None or not (trial.name == there.settings.baseline or (held and held.passed)):
             return None
         again = there.trial(trial.candidate)
+        again.launches = trial.launches
         again.entered = partial(self._entered, there)
         return again
 

@@ -35,7 +35,7 @@ from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.further import FurtherPlace, FurtherTiming
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import of_trial
+from kernel_harness.session.summary import by_the_rules, of_trial
 from kernel_harness.session.trusted_arms import TrustedArms
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.fork_server import ForkServer
@@ -300,6 +300,7 @@ class _Events:
             self._settle(result)
 
     def _settle(self, result: Result) -> None:
+        result = by_the_rules(result)
         self.settled.append(result)
         self._finish(result)
 

@@ -102,6 +102,7 @@ class RunFacts:
             limits={name: value for name, value in vars(s.limits).items() if value is not None},
             cases=tuple(case.name for case in self.cases),
             kernels=self.kernels,
+            required_own_percent=s.required_own_percent,
         )
 
     def result(self, kernel: str, status: Status, verdict: str, sha256: str, **more: Any) -> Result:
@@ -155,7 +156,19 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
     )
     if trial.measured is not None:
         result = timed(facts, result, trial.measured, trial.scale_ms, trial.timing_s)
+        share = 0.0 if trial.launches == 0 else trial.own_share
+        result = replace(result, measurement=result.measurement and replace(result.measurement, own_share=share))
     return left_untimed(result, trial.untimed) if trial.untimed else result
+
+
+def by_the_rules(result: Result) -> Result:
+    """Returns a final result, whose verdict says so if the kernel has no rank because of its own kernels' share."""
+    if not result.is_excluded:
+        return result
+    share = "an unknown share" if result.own_share is None else f"{result.own_share:.1%}"
+    why = f"The kernel has no rank: its own kernels do {share} of the work, and "
+    why += f"{result.settings.required_own_percent:g}% are required (--require-own-kernels)."
+    return replace(result, verdict=f"{result.verdict} {why}".strip())
 
 
 def of_baseline(facts: RunFacts, name: str) -> Result:

@@ -48,7 +48,7 @@ class EvaluatorPool(Closing):
         quick: check fewer shapes, and spend a quarter of the default time on timing.
         sanitize: on a GPU, look for races and accesses outside of memory in a kernel that passed, which takes longer.
             Findings are remarks. Under emulation this is always done if it takes seconds.
-        time_shapes: further shapes at which each kernel is timed, as for `kernel_harness.evaluate`.
+        time_shapes, require_own_kernels: as for `kernel_harness.evaluate`.
         seed: the seed of all inputs that kernels are checked on; None draws a secret seed.
         hidden: paths that no kernel may read, beside problem files and results.
 
@@ -69,13 +69,14 @@ class EvaluatorPool(Closing):
         quick: bool = False,
         sanitize: bool = False,
         time_shapes: TimeShapes = None,
+        require_own_kernels: float | None = None,
         seed: int | None = None,
         hidden: Sequence[Path] = (),
     ) -> None:
         self._allocation = allocation.of_this_machine(device, gpus, jobs)
         self._options: dict[str, Any] = {
             "precision": precision, "timeout_s": timeout_s, "budget_s": budget_s, "baseline": baseline, "quick": quick,
-            "sanitize": sanitize, "seed": seed, "time_shapes": time_shapes,
+            "sanitize": sanitize, "seed": seed, "time_shapes": time_shapes, "require_own_kernels": require_own_kernels,
         }  # fmt: skip
         settings = self.settings()
         self._options["seed"] = settings.seed
@@ -105,6 +106,7 @@ class EvaluatorPool(Closing):
             budget_s=self._allocation.budget_s(of["budget_s"], quick=of["quick"]), precision=of["precision"],
             baseline=of["baseline"], quick=of["quick"], jobs=self._allocation.builds, compiled=False,
             call_s=of["timeout_s"], seed=of["seed"], sanitize=of["sanitize"], time_shapes=of["time_shapes"],
+            required_own_percent=of["require_own_kernels"],
         )  # fmt: skip
 
     def close(self) -> None:

@@ -83,7 +83,8 @@ class Entry:
     speedup: Interval | None = None
     """The time of `baseline` divided by that of the candidate, at several shapes the geometric mean.
 
-    None under emulation, and without a time at one of the shapes.
+    None under emulation, without a time at one of the shapes, and for a candidate that is excluded
+    (`Result.is_excluded`).
     """
     as_called: Interval | None = None
     """The speedup with launch latency. None without such times, and at several shapes."""
@@ -113,11 +114,12 @@ class Entry:
     def of(task: Task, key: str, result: Result, verdict: Verdict) -> Entry:
         """Returns the entry of a task, whose candidate's result is `result`."""
         timing = result.timing
+        counts = result.is_timed_everywhere and not result.emulated and not result.is_excluded
         return Entry(
             task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
             result.reason[:_LONGEST_REASON], None, timing.time_ms if timing else None,
-            result.speedup if result.is_timed_everywhere and not result.emulated else None,
-            result.as_called.speedup if result.as_called and not result.further else None,
+            result.speedup if counts else None,
+            result.as_called.speedup if result.as_called and counts and not result.further else None,
             roofline.share_of_bound(result), result.settings.baseline, result.emulated, result.run, result.measured_at,
             verdict.seconds, verdict.phases_s,
         )  # fmt: skip

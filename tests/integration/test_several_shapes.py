@@ -251,6 +251,21 @@ def test_what_was_measured_before_an_interruption_is_kept(monkeypatch: pytest.Mo
     assert last.further[0].untimed == "The kernel was not timed here: the run ended before."
 
 
+# -------------------------------------------------------------------------------------------------- own kernels
+
+
+def test_a_kernel_of_a_library_has_no_rank_where_own_kernels_are_required(tmp_path: Path, harness: Harness) -> None:
+    folder = written(tmp_path / "files", library=RIGHT)
+    words: list[str | Path] = ["matmul_tt", "tiled", "--kernel", folder / "library.py", "--device", "cpu", "--json"]
+    words += ["--budget", "0.5", "--time-shapes", "M=64,K=48,N=40", "--require-own-kernels", "90%"]
+    finished = harness.run(*words)
+    found = {result.kernel: result for result in map(from_line, finished.stdout.splitlines())}
+    assert finished.code == 0 and all(result.passed for result in found.values())
+    assert found["tiled"].own_share == 1.0 and not found["tiled"].is_excluded
+    assert found["library"].own_share == 0.0 and found["library"].is_excluded
+    assert "its own kernels do 0.0% of the work, and 90% are required" in found["library"].reason
+
+
 # -------------------------------------------------------------------------------------------------- suites
 
 

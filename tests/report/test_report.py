@@ -26,7 +26,7 @@ from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.report import charts, highlight, page, pictures, sheet
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
-from kernel_harness.results.measurement import FurtherShape
+from kernel_harness.results.measurement import FurtherShape, Measurement
 from kernel_harness.results.record import Kind, Result
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import summarize
@@ -268,6 +268,12 @@ def test_time_speedup_and_throughput_are_drawn_over_the_shapes():
     assert f"mine, 256: {1e6 * 256 / mine.timing.time_ms / 1e9:.4g}<" in throughput[1].wide
     assert "torch, 256" in time[1].wide and "torch, 256" not in speedup[1].wide
     assert "Speedup at each shape" in report.render(Page(results, SHAPE), PROBLEM, "gpu", {}, [], everything=results)
+
+
+def test_a_page_shows_the_share_of_the_own_kernels_where_it_is_known():
+    known, unknown = timed("a", 1.5, measurement=Measurement(own_share=0.42)), timed("b", 2.0)
+    assert "own kernels" in seen(made([known, unknown])) and "42%" in seen(made([known, unknown]))
+    assert "own kernels" not in seen(made([unknown]))
 
 
 def test_a_page_at_several_shapes_shows_the_mean_and_the_worst_shape_and_draws_each():

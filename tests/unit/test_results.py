@@ -134,12 +134,12 @@ def full() -> Result:
     measured = Measurement(
         (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)),
         ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
-        ("own", "normal"), (70.5, 71.0),
+        ("own", "normal"), (70.5, 71.0), 0.5,
     )  # fmt: skip
     further = FurtherShape({"M": 8}, TIMING, "", measured, TIMING, {"flops": 2e9})
     remark = Remark(RemarkKind.SANITIZER, "a remark", 7, "try it")
     chosen = RunSettings(
-        7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3
+        7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3, 90.0
     )
     return result(
         kind=Kind.BASELINE, title="an idea", run="a run", measured_at="now", emulated=True, isolation="process",

@@ -384,10 +384,10 @@ def test_a_kernel_for_some_shapes_only_ranks_after_all_others() -> None:
     records = [
         record("partly", 9.0, None, 9.0, restricted_to=accepted), record("slow", 0.1, 0.1, 0.1),
         record("not at one", 8.0, 8.0, None), record("refuses an odd size", 7.0, 7.0, 7.0, restricted_to=accepted),
-        record("wrong", None, None, None, status=Status.WRONG_VALUES),
+        record("wrong", None, None, None, status=Status.WRONG_VALUES), record("untimed", None, None, None),
     ]  # fmt: skip
     assert ranks(records) == [
-        ("slow", 1), ("refuses an odd size", 2), ("partly", 3), ("not at one", 4), ("wrong", None),
+        ("slow", 1), ("refuses an odd size", 2), ("partly", 3), ("not at one", 4), ("untimed", None), ("wrong", None),
     ]  # fmt: skip
     rows = {row["kernel"]: row for row in table(records)}
     assert rows["partly"]["shapes"] == f"only at {'; '.join(accepted)}"
