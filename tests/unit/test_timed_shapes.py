@@ -17,15 +17,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.product import PROBLEM as PRODUCT
 
 from kernel_harness import UserError, reward
 from kernel_harness.checking import timed_shapes
+from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.plan import plan
 from kernel_harness.cli import arguments
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.peaks import Peaks
 from kernel_harness.problem import sizing
+from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.errors import ProblemError
 from kernel_harness.problem.problem import Problem, load, shape_text
@@ -40,8 +45,13 @@ from kernel_harness.results.record import (
     to_line,
     without_emulated_speedup,
 )
+from kernel_harness.session import cohorts
+from kernel_harness.session.further import FurtherPlace, FurtherTiming
+from kernel_harness.session.run import RunContext, SilentObserver
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import at_further_shape
+from kernel_harness.suite.device_worker import SuiteProblem, Task, Verdict
+from kernel_harness.suite.store import Entry
 from kernel_harness.suite.suite import recorded_settings
 from kernel_harness.timing.intervals import Interval, geometric_mean, interval_of
 from kernel_harness.timing.statistics import Timing
@@ -254,6 +264,42 @@ def test_each_timed_shape_is_a_checked_case(tmp_path: Path) -> None:
         assert not there[1].optional and not any(case.timed_shape for case in there)
 
 
+# ------------------------------------------------------------------------------------ the run at a further shape
+
+
+class WithPeaks(Emulated):
+    """A device whose data sheet is known. It runs nothing."""
+
+    emulated = False
+
+    def peaks(self) -> Peaks:
+        return Peaks(1e9, {"float32": 1e12}, 1e12)
+
+
+def context(further: Sequence[Mapping[str, int]] = (), **chosen: Any) -> RunContext:
+    settings = Settings.of(**chosen)
+    return RunContext(
+        PRODUCT, WithPeaks(), settings, (), {}, "", reference=Reference(PRODUCT, "cpu", None),
+        observer=SilentObserver(), fork_server=None, further=tuple(further),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_the_shapes_share_the_budget_equally() -> None:
+    alone, several = (cohorts._stop(context(further, budget_s=6.0), 2) for further in ((), FURTHER))
+    assert (alone.budget_s, several.budget_s) == (3.0, 1.0)
+
+
+def test_no_time_at_a_further_shape_may_be_below_the_least_time_there() -> None:
+    """The outputs have 256 times 512 numbers there, and 32 times 48 at the problem's own size."""
+    large = PRODUCT.at({"M": 256, "N": 512})
+    place = FurtherPlace(Reference(large, "cpu", None), WithPeaks(), None)
+    there = place.context(context(), ", shape 2 of 2")
+    outputs = 4 * 256 * 512
+    assert there.lower_bound and 0.98 * outputs <= there.lower_bound.written <= outputs
+    assert max(there.bounds_ms.values()) >= 1e3 * 0.98 * outputs / 1e9
+    assert [(dict(case.shape), case.timed_shape) for case in there.cases] == [(dict(large.shape), True)]
+
+
 # ---------------------------------------------------------------------------------------------- a result
 
 
@@ -349,6 +395,23 @@ def test_the_reward_is_that_of_the_mean_and_the_least_if_a_shape_is_missing(
     speedups: Sequence[float | None], expected: float
 ) -> None:
     assert reward(record("a", *speedups)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("speedups", [(1.0, 2.0, 4.0), (1.0, None, 4.0), (3.0,)])
+def test_a_suite_has_the_mean_of_a_candidate_that_was_timed_at_each_shape(speedups: Sequence[float | None]) -> None:
+    task = Task(SuiteProblem("p", Path("p.py")), Candidate("a", Path("a.py"), ""))
+    result = record("a", *speedups)
+    entry = Entry.of(task, "key", result, Verdict(task.id))
+    assert entry.speedup == (None if None in speedups else result.speedup) and entry.time_ms == 1 / (speedups[0] or 1)
+
+
+def test_a_kernel_that_failed_at_a_further_shape_stays_failed_if_it_is_timed_again_as_the_baseline() -> None:
+    held = FurtherTiming([FurtherPlace(None, WithPeaks(), None)] * 2, 0)  # type: ignore[arg-type]
+    assert held.hold(record("a", 1.0, None, None)) and not held.hold(record("b"))
+    held._add(replace(record("a", status=Status.CRASHED, verdict="it crashed"), shape=SECOND))
+    held._add(replace(record("a", 3.0), shape=THIRD))
+    (result,) = held.take()
+    assert result.status is Status.CRASHED and not any(result.timings) and held.take() == []
 
 
 # ----------------------------------------------------------------------------------------- the leaderboard
