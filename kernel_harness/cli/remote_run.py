@@ -16,8 +16,8 @@ from kernel_harness.results.record import Result
 
 # The server decides these, or they need a run on this machine.
 _LOCAL = (
-    "shapes", "time_shapes", "rounds", "jobs", "seed", "case", "build_s", "junit", "markdown", "watch", "strict",
-    "device", "results",
+    "shapes", "time_shapes", "required_own_percent", "rounds", "jobs", "seed", "case", "build_s", "junit", "markdown",
+    "watch", "strict", "device", "results",
 )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def _check(parsed: argparse.Namespace) -> None:
     options = {action.dest: action.option_strings[0] for action in parser._actions if action.option_strings}
     given = [options[dest] for dest in _LOCAL if getattr(parsed, dest) != parser.get_default(dest)]
     if given:
-        raise UserError(f"{given[0]} is not possible with --server: the server chooses sizes, seeds and devices")
+        raise UserError(f"{given[0]} is not possible with --server: the server chooses sizes, seeds, devices and rules")
 
 
 def _print(problem: str, finished: Sequence[Result], parsed: argparse.Namespace) -> None:

@@ -42,7 +42,9 @@ def _measured(at: Result | FurtherShape) -> dict[str, Any]:
     found = at.measurement
     return {
         "timing": _without_samples(at.timing), "as_called": _without_samples(at.as_called),
-        "measurement": found and Measurement(verified_to_ms=found.verified_to_ms, peak_bytes=found.peak_bytes),
+        "measurement": found and Measurement(
+            verified_to_ms=found.verified_to_ms, peak_bytes=found.peak_bytes, own_share=found.own_share
+        ),
     }  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class Work:
     options: dict[str, Any]
     """The options of the submission, each with its value or its default."""
     maker: str
-    """The device and the version of the harness: a verdict of another one is not a verdict of this one."""
+    """The device and the versions (`maker`): a verdict of another one is not a verdict of this one."""
 
     @cached_property
     def key(self) -> str:
@@ -65,8 +66,8 @@ class Work:
 
 
 def maker(label: str) -> str:
-    """Returns what verdicts of this version of the harness on the device `label` have in common."""
-    return f"{label} {__version__}.{Result.schema_version}"
+    """Returns what verdicts of these versions of the harness and torch on the device `label` have in common."""
+    return f"{label} {__version__}.{Result.schema_version} torch {version('torch')}"
 
 
 def problem_names() -> list[str]:

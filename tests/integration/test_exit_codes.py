@@ -67,4 +67,4 @@ def test_a_name_or_a_path_asks_for_a_kernel_and_a_pattern_does_not(folder, word,
 )
 def test_which_results_make_a_run_fail(status: Status, kind: Kind, asked: bool, fails: bool) -> None:
     result = Result("k", status, "", {}, "", kind=kind)
-    assert verb._is_failure(result, {"k"} if asked else set()) is fails
+    assert verb.is_failure(result, {"k"} if asked else set()) is fails
