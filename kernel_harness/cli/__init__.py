@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Protocol
 
-from kernel_harness.cli import cache, compare, listing, mcp, new, profile, report, run, sanitize, serve, suite
+from kernel_harness.cli import cache, compare, listing, mcp, new, profile, report, run, sanitize, serve, suite, verify
 from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, problem_names
 from kernel_harness.core import phases
 from kernel_harness.core.errors import UserError
@@ -46,7 +46,7 @@ class Verb(Protocol):
 
 VERBS: dict[str, Verb] = {
     "run": run, "suite": suite, "list": listing, "new": new, "compare": compare, "report": report, "sanitize": sanitize,
-    "profile": profile, "serve": serve, "mcp": mcp, "cache": cache,
+    "profile": profile, "verify": verify, "serve": serve, "mcp": mcp, "cache": cache,
 }  # fmt: skip
 
 _COMPLETION = """to complete arguments with the Tab key, in bash and zsh:

@@ -25,7 +25,7 @@ OK, SOME_FAILED, REGRESSED = 0, 1, 3
 INTERRUPTED, PIPE_CLOSED = 130, 141
 EXIT_CODES = {
     OK: "success; every kernel passed, or is `UNSUPPORTED` and was not asked for by name",
-    SOME_FAILED: "a kernel failed, or `sanitize` found a mistake",
+    SOME_FAILED: "a kernel failed, `sanitize` found a mistake, or `verify` got another result",
     2: "wrong usage, such as an unknown name or option",
     REGRESSED: "`compare` found a kernel that became slower or broke, or a figure of a suite that became worse",
     4: "this machine lacks something that the command needs, such as a compiler, a GPU or space on the disk",
@@ -266,13 +266,13 @@ class _Once(argparse.Action):
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments `--junit` and `--markdown` on `parser`: the files that are to be written."""
-    parser.add_argument("--junit", type=_file, metavar="FILE", help="write JUnit XML, a test case for each kernel")
+    parser.add_argument("--junit", type=file, metavar="FILE", help="write JUnit XML, a test case for each kernel")
     parser.add_argument(
-        "--markdown", type=_file, metavar="FILE", help="write the table and the failures' first lines as Markdown"
+        "--markdown", type=file, metavar="FILE", help="write the table and the failures' first lines as Markdown"
     )
 
 
-def _file(text: str) -> Path:
+def file(text: str) -> Path:
     """Returns `text` as the path of a file. Raises ArgumentTypeError if no file can be made there."""
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():

@@ -17,7 +17,7 @@ from kernel_harness.results.record import Result
 # The server decides these, or they need a run on this machine.
 _LOCAL = (
     "shapes", "time_shapes", "required_own_percent", "rounds", "jobs", "seed", "case", "build_s", "junit", "markdown",
-    "watch", "strict", "device", "results",
+    "bundle", "sign", "watch", "strict", "device", "results",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from kernel_harness.cli.arguments import (
     add_kernel,
     add_problem,
     count,
+    file,
     settings,
 )
 from kernel_harness.cli.cache import growth_told
@@ -96,6 +97,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
     add_files(parser)
     parser.add_argument(
+        "--bundle", type=file, metavar="ZIP",
+        help="write the kernels, the problem and the results with samples and seeds, for `verify` on another machine",
+    )  # fmt: skip
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign the bundle with this private key of OpenSSH")
+    parser.add_argument(
         "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
     )
     parser.add_argument(
@@ -122,6 +128,10 @@ def main(parsed: argparse.Namespace) -> int:
     if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
+    if parsed.bundle and (len(parsed.shapes) > 1 or parsed.time_shapes or parsed.watch or parsed.case is not None):
+        raise UserError("--bundle takes one whole run at one shape: leave out --watch, --case and further shapes")
+    if parsed.sign and not parsed.bundle:
+        raise UserError("--sign signs a bundle: name its file with --bundle")
     if len(parsed.shapes) > 1:
         if parsed.time_shapes:
             raise UserError(f"--time-shapes takes one --shape, and --shape names {len(parsed.shapes)}")
@@ -144,6 +154,8 @@ def main(parsed: argparse.Namespace) -> int:
             ]
         results = _judge_all(list({tuple(run.shape.items()): run for run in at_shapes}.values()), progress, parsed)
         asked_for = lookup.asked_for(parsed.kernels, at_shapes[0].candidates)
+        if parsed.bundle:
+            _write_bundle(at_shapes[0], results, parsed)
     return SOME_FAILED if any(is_failure(result, asked_for) for result in results) else OK
 
 
@@ -151,6 +163,16 @@ def is_failure(result: Result, asked_for: Set[str]) -> bool:
     """Returns whether a result is a reason for the exit code 1. `asked_for` has the kernels that the user named."""
     lacking = result.status is Status.UNSUPPORTED and result.kernel not in asked_for
     return not (result.passed or result.is_baseline or lacking)
+
+
+def _write_bundle(run: StoredRun, results: Sequence[Result], parsed: argparse.Namespace) -> None:
+    from kernel_harness import __version__
+    from kernel_harness.results import bundle
+
+    bundle.write(
+        parsed.bundle, (run.problem_name, run.problem_text), run.candidates, results, __version__, parsed.sign
+    )  # fmt: skip
+    print(shown(parsed.bundle), file=sys.stderr if parsed.json else sys.stdout)
 
 
 def _take_names(parsed: argparse.Namespace) -> None:

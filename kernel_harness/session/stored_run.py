@@ -59,7 +59,7 @@ class StoredRun(Closing):
         device = selection.selected(settings.device, strict=settings.strict)
         found = lookup.problem(problem, Path.cwd())
         usual = found.on(emulated=device.emulated)
-        self._usual_shape, self.problem_name = usual.shape, usual.name
+        self._usual_shape, self.problem_name, self.problem_text = usual.shape, usual.name, found.source
         self._usual_further = [there.shape for there in timed_shapes.of_file(usual)]
         self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
         self.candidates = self._found()
