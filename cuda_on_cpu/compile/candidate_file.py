@@ -65,6 +65,15 @@ class CandidateFile:
         """Returns the content of this file, whose name is `file`."""
         return self.text
 
+    def place_of(self, source: str, line: int) -> int | None:
+        """Returns the line of the file that became line `line` of `source`, or None. Lines count from 1.
+
+        `source` is a function of this file, as text.
+        """
+        if source.split("\n", 1)[0].strip() not in self._stripped.lines:
+            return None
+        return author_lines(source, self._stripped)[line - 1]
+
     def find(self, pattern: str) -> int | None:
         """Returns the line, counted from 1, where the regular expression `pattern` first matches, or None.
 

@@ -80,10 +80,11 @@ def extern_elementwise(handle: Any) -> Callable[..., Any]:
     return create
 
 
-def install(semantic: Any) -> None:
+def install(semantic: Any, replace: Callable[[Any, str, Any], None]) -> None:
     """Replaces the functions in Triton's modules `libdevice`, so that interpreted kernels can call them.
 
-    `semantic` is the interpreter's object that carries out the language's operations.
+    `semantic` is the interpreter's object that carries out the language's operations. `replace` sets an attribute of a
+    module.
     """
     own = importlib.import_module("triton.language.extra.cuda.libdevice")
     common = importlib.import_module("triton.language.extra.libdevice")
@@ -91,5 +92,5 @@ def install(semantic: Any) -> None:
     for name, function in list(vars(own).items()):
         if core.is_builtin(function):
             bound = functools.partial(function, _semantic=semantic)
-            setattr(own, name, bound)
-            setattr(common, name, bound)
+            replace(own, name, bound)
+            replace(common, name, bound)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -23,14 +22,14 @@ import numpy as np
 import torch
 
 from cuda_on_cpu.compile.errors import UnsupportedConstruct
-from cuda_on_cpu.emulator import torch_graphs, triton_bfloat16, triton_functions
+from cuda_on_cpu.emulator import torch_graphs, triton_bfloat16, triton_compiler, triton_functions
 
 _NOT_EMULATED = ("cuda.bindings", "cuda.core", "cupy", "cutlass", "numba.cuda", "pycuda", "tilelang", "warp")
 """Modules that compile or load kernels for a real GPU by themselves."""
 
 _TF32_MASK = np.uint32(0xFFFFE000)
 _CACHE_BYTES = 2**20  # of the buffer with which a candidate's own benchmark clears the L2 cache, which is not emulated
-_state = SimpleNamespace(launches=0, skip=False)
+_state = SimpleNamespace(launches=0, skip=False, compiler=None)
 
 
 def install() -> None:
@@ -39,7 +38,6 @@ def install() -> None:
     An import of a module in `_NOT_EMULATED`, such as CuPy, raises NotEmulated. A second call does nothing, because each
     further import hook would double the time of an import of Triton.
     """
-    os.environ["TRITON_INTERPRET"] = "1"
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
@@ -47,6 +45,11 @@ def install() -> None:
 def launches() -> int:
     """Returns the number of launches of Triton kernels so far in this process, with those that were skipped."""
     return int(_state.launches)
+
+
+def compiled() -> list[dict[str, Any]]:
+    """Returns what Triton's compiler says of the kernels launched so far (`triton_compiler.Compiler.reports`)."""
+    return _state.compiler.reports() if _state.compiler else []
 
 
 def skip_kernels(skip: bool) -> None:
@@ -86,18 +89,57 @@ class _Refused(Loader):
 
 
 def _set_up() -> None:
-    interpreter = importlib.import_module("triton.runtime.interpreter")
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     language = importlib.import_module("triton.language")
-    compiler = importlib.import_module("triton.backends.nvidia.compiler")
-    importlib.import_module("triton.runtime").driver.set_active(_driver())
-    builder = interpreter.InterpreterBuilder
+    jit, runtime = (importlib.import_module(f"triton.runtime{name}") for name in (".jit", ""))
+    runtime.driver.set_active(_driver())
+    # Once for the process: at each launch, and each call of a device function, it takes longer than small kernels.
+    patches = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": language, "core": language.core}))
+    interpreter._patch_lang = lambda function: interpreter._LangPatchScope()
+    _interpret_functions(jit, interpreter, language, patches.set_attr)
+    _state.compiler = triton_compiler.Compiler(patches.restore)
     interpreter.GridExecutor.__call__ = _launch(interpreter.GridExecutor.__call__)
-    interpreter.InterpretedFunction.run = _run(interpreter.InterpretedFunction.run)
-    interpreter.interpreter_builder.codegen_fns["min_dot_size"] = compiler.min_dot_size(_target())
+    _correct(interpreter, language, patches.set_attr)
+
+
+def _interpret_functions(jit: Any, interpreter: Any, language: Any, replace: Callable[[Any, str, Any], None]) -> None:
+    """Makes Triton's objects for kernels and device functions run in the interpreter, and those made from now on.
+
+    They stay objects of Triton's compiler, so it can compile them where all that `replace` has set is set back.
+    """
+    rewritten = functools.cache(lambda function: interpreter.FunctionRewriter(function).rewrite_ast())
+
+    def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        if warmup:
+            raise UnsupportedConstruct("`warmup` compiles a Triton kernel, but the interpreter compiles nothing")
+        with _state.compiler.compiling(self, grid, arguments, keywords):
+            execute = interpreter.GridExecutor(rewritten(self.fn), self.arg_names, grid, self.pre_run_hooks)
+            return execute(*arguments, **keywords)
+
+    def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
+        return rewritten(self.fn)(*arguments, **keywords)
+
+    importlib.import_module("triton").knobs.runtime.interpret = True
+    replace(jit.JITFunction, "run", run)
+    replace(jit.JITFunction, "__call__", call)
+    for name, member in list(vars(language.tensor).items()):
+        if isinstance(member, jit.JITFunction):
+            replace(language.tensor, name, functools.partialmethod(_call_with, member))
+    interpreter.InterpretedFunction = jit.JITFunction
+
+
+def _call_with(tensor: Any, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    return function(tensor, *arguments, **keywords)
+
+
+def _correct(interpreter: Any, language: Any, replace: Callable[[Any, str, Any], None]) -> None:
+    builder = interpreter.InterpreterBuilder
+    minimum = importlib.import_module("triton.backends.nvidia.compiler").min_dot_size(triton_compiler.target())
+    interpreter.interpreter_builder.codegen_fns["min_dot_size"] = minimum
     triton_bfloat16.install(interpreter, language)
     builder.create_dot = _dot(builder.create_dot, interpreter, language)
     builder.create_extern_elementwise = triton_functions.extern_elementwise(interpreter.TensorHandle)
-    triton_functions.install(interpreter.interpreter_semantic)
+    triton_functions.install(interpreter.interpreter_semantic, replace)
 
 
 def _launch(interpret: Callable[..., None]) -> Callable[..., None]:
@@ -142,16 +184,6 @@ def _same_memory(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return memory
 
 
-def _run(run: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(run)
-    def checked(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
-        if warmup:
-            raise UnsupportedConstruct("`warmup` compiles a Triton kernel, but the interpreter compiles nothing")
-        return run(self, *arguments, grid=grid, warmup=warmup, **keywords)
-
-    return checked
-
-
 def _dot(product: Callable[..., Any], interpreter: Any, language: Any) -> Callable[..., Any]:
     """Returns `product`, the interpreter's matrix product, with a GPU's number formats.
 
@@ -174,10 +206,6 @@ def _as_tf32(value: Any, handle: Any, language: Any) -> Any:
     return handle((value.data.view(np.uint32) & _TF32_MASK).view(np.float32), language.float32)
 
 
-def _target() -> Any:
-    return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-
-
 def _driver() -> Any:
     """Returns a driver for Triton that describes the emulated device.
 
@@ -185,7 +213,12 @@ def _driver() -> Any:
     times do not predict the times of a GPU. So Triton takes the first configuration that runs.
     """
     base = importlib.import_module("triton.backends.driver").GPUDriver
-    properties = {"multiprocessor_count": 4, "max_shared_mem": 227 * 1024, "warpSize": 32, "max_num_regs": 65536}
+    properties = {
+        "multiprocessor_count": 4,
+        "max_shared_mem": triton_compiler.SHARED_BYTES,
+        "warpSize": 32,
+        "max_num_regs": 65536,
+    }
 
     class Driver(base):  # type: ignore[misc,valid-type]
         utils = SimpleNamespace(get_device_properties=lambda device: {**properties})
@@ -198,7 +231,7 @@ def _driver() -> Any:
             raise UnsupportedConstruct("Triton's interpreter does not call C++ code")
 
         def get_current_target(self) -> Any:
-            return _target()
+            return triton_compiler.target()
 
         def get_active_torch_device(self) -> torch.device:
             return torch.device("cuda", 0)

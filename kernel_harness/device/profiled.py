@@ -15,7 +15,7 @@ from cuda_on_cpu.compile import cache
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
 from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.tell import Tell, silent
-from cuda_on_cpu.emulator import extension, shared_parts, source_lines, torch_cuda
+from cuda_on_cpu.emulator import extension, shared_parts, source_lines, torch_cuda, triton_interpreter
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.compile import nvcc
@@ -56,16 +56,18 @@ class Profiled(Emulated):
         """Starts to count the memory accesses, basic blocks and barriers of kernels."""
         torch_cuda.profile_begin()
 
-    def end_profile(self) -> list[dict[str, Any]]:
-        """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.
+    def end_profile(self) -> dict[str, list[dict[str, Any]]]:
+        """Stops counting. Returns, under `launches`, one dict for each launch since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, the numbers of bytes accessed and of barriers, and for each instruction
+        Under `compiled` are the Triton kernels of this process (`triton_compiler.Compiler.reports`).
+
+        The dict of a launch holds its sizes, the numbers of bytes accessed and of barriers, and for each instruction
         that accessed memory in the sampled blocks, what it did and from which lines of the sources it comes. For each
         basic block that ran there, it holds how often it ran and its lines.
         """
         launched = torch_cuda.profile_end()
         _add_places([each for launch in launched for each in launch["instructions"] + launch["steps"]])
-        return launched
+        return {"launches": launched, "compiled": triton_interpreter.compiled()}
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:

@@ -348,10 +348,12 @@ class Profiles(Protocol):
     def begin_profile(self) -> None:
         """Starts to count the memory accesses, basic blocks and barriers of kernels."""
 
-    def end_profile(self) -> list[dict[str, Any]]:
-        """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.
+    def end_profile(self) -> dict[str, list[dict[str, Any]]]:
+        """Stops counting. Returns, under `launches`, one dict for each launch since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, the numbers of bytes accessed and of barriers, and what the instructions
+        Under `compiled` is a dict for each Triton kernel of this process and its specialization.
+
+        The dict of a launch holds its sizes, the numbers of bytes accessed and of barriers, and what the instructions
         and basic blocks of some blocks of threads did.
         """
 

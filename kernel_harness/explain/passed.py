@@ -27,8 +27,8 @@ only for show does far less.
 """
 
 _INTERPRETED = (
-    "Triton's interpreter ran the kernels, one program after the other, so it cannot find a race between programs or a "
-    "kernel that Triton does not compile."
+    "Triton's compiler has compiled the kernels for an H200, and its interpreter ran them, so a race between programs "
+    "is not found."
 )
 _NEUTRAL = (
     "these parameters of the reference were checked at their initial values only, so a kernel that ignores them would "

@@ -266,8 +266,9 @@ class BeginProfile(Message):
 class EndProfile(Message):
     """A request to a worker: stop recording. The reply is Recorded.
 
-    Its content is a list of JSON objects, one for each kernel launch, in order. Each has the sizes of grid and
-    block, the numbers of bytes accessed, barriers and warp operations, and what the recorded warps did by machine
+    Its content is a JSON object. Under `launches` is a list of objects, one for each kernel launch, in order. Under
+    `compiled` is one for each Triton kernel and specialization. The object of a launch has the sizes of grid and block,
+    the numbers of bytes accessed, barriers and warp operations, and what the recorded warps did by machine
     instruction and by basic block.
     """
 

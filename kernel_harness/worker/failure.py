@@ -14,6 +14,7 @@ from cuda_on_cpu.compile.errors import BuildFailed, FullHeadersMissing, NoCompil
 from cuda_on_cpu.emulator import torch_cuda
 from kernel_harness.core.errors import line_in
 from kernel_harness.ipc.messages import LONGEST_TEXT, Failure, Stage
+from kernel_harness.worker import triton_failure
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
@@ -49,6 +50,9 @@ def described(
         stage = Stage.BUILD
     healthy = is_healthy()
     message, line = _message(error), line_in(file, error)
+    if refused := triton_failure.refused(error, file):
+        stage, (told, line) = Stage.BUILD, refused
+        message = f"{file if line is None else f'{file}:{line}'}: Triton does not compile this kernel: {told}"
     if line is None and stage is Stage.CALL and type(error) is TypeError:
         message, line = _wrong_signature(model, file, inputs) or (message, line)
     if lacking:
@@ -100,13 +104,10 @@ def _sentence(text: str) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Returns the text of an exception, changed in three cases.
+    """Returns the text of an exception, changed in two cases.
 
     If torch raises an internal error because the device has too little free memory, the text says how much is free. If
-    Triton is not installed, the text says how to install it. For a Triton kernel that does not compile, the text begins
-    with the error and its place. Triton's own text begins with the place in the kernel ("at 5:29:", a line and a
-    column), then the kernel's lines up to it, and the error itself at the end, where a shortened message would not show
-    it.
+    Triton is not installed, the text says how to install it.
     """
     text = str(error)
     if _is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):
@@ -114,10 +115,7 @@ def _message(error: BaseException) -> str:
         return f"CUDA out of memory: {free / 1e9:.3g} GB of the device's {total / 1e9:.4g} GB are free."
     if isinstance(error, ModuleNotFoundError) and error.name == "triton":
         return f"{text}. Kernels in Triton need it, without a GPU too: pip install triton"
-    lines = [line for line in text.split("\n") if line.strip()]
-    if type(error).__name__ != "CompilationError" or len(lines) < 2 or not lines[0].startswith("at "):
-        return text
-    return f"{lines[-1]} ({lines[0].rstrip(':')} of the kernel)\n{text}"
+    return text
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -60,5 +60,11 @@ def fails_inside(x, BLOCK: tl.constexpr):
     tl.store(x + i, i + missing)  # noqa: F821 - the mistake that is tested
 
 
+@triton.jit
+def counts(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, i)
+
+
 def active_device() -> torch.device:
     return triton.runtime.driver.active.get_active_torch_device()

@@ -133,7 +133,13 @@ def test_a_forged_launch_is_malformed(forged: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         Launched.parse({**honest, **counts, **forged})
     with pytest.raises(Fault, match="malformed"):
-        profile._parsed([{**honest, **counts, **forged}], CandidateFile("k.cu", ""))
+        profile._parsed({"launches": [{**honest, **counts, **forged}], "compiled": []}, CandidateFile("k.cu", ""))
+
+
+@pytest.mark.parametrize("forged", [{}, {"ptxas": "", "specialization": ""}, 7])
+def test_a_forged_triton_kernel_is_malformed(forged: Any) -> None:
+    with pytest.raises(Fault, match="malformed"):
+        profile._parsed({"launches": [], "compiled": [forged]}, CandidateFile("k.py", ""))
 
 
 @pytest.mark.slow

@@ -16,9 +16,10 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, triton
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched
+from kernel_harness.diagnostics.profile.triton import Compiled
 from kernel_harness.ipc import messages
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
@@ -43,7 +44,8 @@ def profile(
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
     executes and does to memory, and the largest causes of lost time. The profile by line that the verb `report` shows
-    is stored in the folder `reports`. Raises CannotProfile if the candidate fails, and UserError if it imports Triton.
+    is stored in the folder `reports`. Of a Triton kernel it has the resources
+    alone. Raises CannotProfile if the candidate fails.
 
     On a GPU, the text is the report of Nsight Compute and the table of resources, or says how ncu or the kernel failed.
     The report files of Nsight Compute are kept in `reports`.
@@ -54,15 +56,13 @@ def profile(
     problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
     if device.emulated:
-        if candidate.imports_triton:
-            raise UserError(
-                f"{candidate.name} imports Triton, whose interpreter counts nothing. Without a GPU, only kernels in "
-                "CUDA C++ can be profiled"
-            )
-        launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
+        launched, assembled, recorded, compiled = counted(problem, candidate, fork_server, tell)
         if recorded:
             lines.stored(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
-        tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
+        tables = [triton.compiled(compiled), screen.wrapped(triton.NOT_COUNTED)] if compiled else []
+        if launched or not compiled:
+            tables += show.tables(launched, assembled, screen)
+        tables += lines.paragraphs(recorded, screen)
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
     call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name_in_workers, dict(problem.shape))
@@ -72,12 +72,12 @@ def profile(
 
 def counted(
     problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Tell
-) -> tuple[list[Launched], list[Assembled], list[Recorded]]:
+) -> tuple[list[Launched], list[Assembled], list[Recorded], list[Compiled]]:
     """Calls the candidate twice on the emulated device and profiles the second call.
 
-    Returns three lists: the kernel launches of the profiled call, nvcc's report about each library that the candidate
-    built, and what was recorded of the first launch of each kernel and size. Raises CannotProfile if the candidate
-    fails, and NoCompiler if this machine lacks a tool for the build.
+    Returns four lists: the kernel launches of the profiled call, nvcc's report about each library that the candidate
+    built, what was recorded of the first launch of each kernel and size, and the Triton kernels of both calls. Raises
+    CannotProfile if the candidate fails, and NoCompiler if this machine lacks a tool for the build.
     """
     device = devices.named("cpu-profiled")
     tell("preparing the device")
@@ -95,7 +95,7 @@ def counted(
         client.ask(messages.BeginProfile(), messages.Done)
         client.call(packed)
         described = client.ask(messages.EndProfile(), messages.Recorded).content  # unchecked JSON of the worker
-        launched, recorded = _parsed(described, client.file)
+        launched, recorded, compiled = _parsed(described, client.file)
     except (Fault, Refused) as fault:
         again = shlex.join([*command(), "--problem", str(problem.name), "--kernel", file])
         raise CannotProfile(
@@ -107,21 +107,22 @@ def counted(
         {key: client.file.translated(text) for key, text in note_of(library).items()} for library in client.libraries
     )
     assembled = [Assembled.parse(note) for note in notes]
-    return launched, assembled, recorded
+    return launched, assembled, recorded, compiled
 
 
-def _parsed(described: Any, file: CandidateFile) -> tuple[list[Launched], list[Recorded]]:
-    """Returns the kernel launches that a worker reports in `described`, and what was recorded of those that were.
+def _parsed(described: Any, file: CandidateFile) -> tuple[list[Launched], list[Recorded], list[Compiled]]:
+    """Returns the kernel launches that a worker reports in `described`, what was recorded of them, and Triton kernels.
 
     `file` is the candidate's file. Raises Fault for a malformed report.
     """
     try:
-        launched = [Launched.parse(message) for message in described]
+        launched = [Launched.parse(message) for message in described["launches"]]
         times = Counter(one.configuration for one in launched)
         found = [
             accesses.parse(message, times[one.configuration], file)
-            for message, one in zip(described, launched, strict=True)
+            for message, one in zip(described["launches"], launched, strict=True)
         ]
+        compiled = [Compiled.parse(message) for message in described["compiled"]]
     except (KeyError, TypeError, ValueError):
         raise Fault(Status.CRASHED, "The process sent a malformed list of kernel launches.") from None
-    return launched, [each for each in found if each]
+    return launched, [each for each in found if each], compiled

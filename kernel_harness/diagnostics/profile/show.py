@@ -51,7 +51,7 @@ def launches(launched: Sequence[Launched]) -> str:
         operations, moved = ([sum(getattr(one, name) for one in same) for name in names] for names in _COUNTS)
         threads = sum(one.blocks * one.threads_per_block for one in same)
         sizes = (_size(first.grid), _size(first.block))
-        rows.append([first.kernel, len(same), *sizes, threads, *operations, *map(_bytes, moved)])
+        rows.append([first.kernel, len(same), *sizes, threads, *operations, *map(size_text, moved)])
     headers = [
         "kernel", "launches", "grid", "block", "threads", "barriers", "warp ops", "global read", "written",
         "shared read", "written",
@@ -72,8 +72,8 @@ def resources(kernels: Sequence[Resources], launched: Sequence[Launched]) -> str
         for threads, dynamic in sizes or [(threads, 0) for threads in _USUAL_THREADS]:
             fits = occupancy(kernel.registers, kernel.shared_bytes + dynamic, threads)
             rows.append([
-                base_name(kernel.kernel), kernel.registers, _bytes(kernel.shared_bytes + dynamic),
-                _bytes(kernel.spill_store_bytes + kernel.spill_load_bytes), _bytes(kernel.stack_bytes), threads,
+                base_name(kernel.kernel), kernel.registers, size_text(kernel.shared_bytes + dynamic),
+                size_text(kernel.spill_store_bytes + kernel.spill_load_bytes), size_text(kernel.stack_bytes), threads,
                 fits.blocks, f"{100 * fits.share:.0f}%", fits.limit,
             ])  # fmt: skip
     headers = [
@@ -96,7 +96,8 @@ def _size(size: Sequence[int]) -> str:
     return " x ".join(map(str, size[: max(1, len(size) - next((i for i, n in enumerate(reversed(size)) if n > 1), 2))]))
 
 
-def _bytes(count: int) -> str:
+def size_text(count: int) -> str:
+    """Returns `count` bytes as text, with a unit of powers of ten."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
