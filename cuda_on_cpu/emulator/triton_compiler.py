@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -176,13 +177,14 @@ def _attempt(compiler: Compiler, *launch: Any) -> BaseException | dict[str, Any]
 
 
 def _refused(error: BaseException, said: str) -> BaseException | None:
-    """Returns the error with which the compiler refuses a kernel, or None if `error` says nothing about the kernel.
+    """Returns the error with which Triton refuses a launch, or None if `error` says nothing about the kernel.
 
     `said` is what the compiler printed.
     """
     if type(error).__name__ == "PTXASError" and "error code -" in str(error):  # a signal has ended ptxas
         return None
-    if is_refusal(error):
+    checked = any(frame.name == "_pack_args" for frame in traceback.extract_tb(error.__traceback__))
+    if is_refusal(error) or checked:  # Triton checks the options and arguments of a launch before it compiles
         return error
     found = _DIAGNOSTIC.search(said)
     if isinstance(error, RuntimeError) and "PassManager" in str(error) and found:

@@ -80,6 +80,20 @@ def extern_elementwise(handle: Any) -> Callable[..., Any]:
     return create
 
 
+def interpreted(function: Callable[..., Any], semantic: Any) -> Callable[..., Any]:
+    """Returns `function`, a function of Triton's language, that the interpreter carries out where no compiler calls it.
+
+    Triton's compiler passes its own object for the operations of the language, also to a function that a candidate has
+    imported by name.
+    """
+
+    @functools.wraps(function)
+    def either(*arguments: Any, _semantic: Any = None, **keywords: Any) -> Any:
+        return function(*arguments, **keywords, _semantic=semantic if _semantic is None else _semantic)
+
+    return either
+
+
 def install(semantic: Any, replace: Callable[[Any, str, Any], None]) -> None:
     """Replaces the functions in Triton's modules `libdevice`, so that interpreted kernels can call them.
 
@@ -91,6 +105,6 @@ def install(semantic: Any, replace: Callable[[Any, str, Any], None]) -> None:
     core = importlib.import_module("triton.language.core")
     for name, function in list(vars(own).items()):
         if core.is_builtin(function):
-            bound = functools.partial(function, _semantic=semantic)
+            bound = interpreted(function, semantic)
             replace(own, name, bound)
             replace(common, name, bound)

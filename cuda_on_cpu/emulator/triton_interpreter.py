@@ -1,6 +1,6 @@
 """Runs the Triton kernels of a worker process in Triton's own interpreter, on the memory of the emulated device.
 
-The interpreter computes each program of a kernel's grid with numpy, one program after the other. Where its results
+The interpreter computes the programs of a kernel's grid with numpy, many at once (`triton_programs`). Where its results
 would differ from those of a GPU, this module corrects them: products of float32 matrices use TF32 unless the kernel
 asks for another format, arithmetic on bfloat16 is done on bfloat16 numbers, and the functions of CUDA's libdevice have
 their values.
@@ -40,6 +40,8 @@ def install() -> None:
     """
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+        if "triton" in sys.modules:  # torch has imported it
+            _set_up()
 
 
 def launches() -> int:
@@ -93,12 +95,16 @@ def _set_up() -> None:
     language = importlib.import_module("triton.language")
     jit, runtime = (importlib.import_module(f"triton.runtime{name}") for name in (".jit", ""))
     runtime.driver.set_active(_driver())
+    importlib.import_module("triton.compiler.code_generator")  # it keeps functions of the language, as they are now
+    interpreter._patch_attr = lambda scope, name, function, builder, patches: patches.set_attr(
+        scope, name, triton_functions.interpreted(function, interpreter.interpreter_semantic)
+    )
     # Once for the process: at each launch, and each call of a device function, it takes longer than small kernels.
     patches = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": language, "core": language.core}))
     interpreter._patch_lang = lambda function: interpreter._LangPatchScope()
     _interpret_functions(jit, interpreter, language, patches.set_attr)
     _state.compiler = triton_compiler.Compiler(patches.restore)
-    interpreter.GridExecutor.__call__ = _launch(interpreter.GridExecutor.__call__)
+    interpreter.GridExecutor.__call__ = _launch
     _correct(interpreter, language, patches.set_attr)
 
 
@@ -136,52 +142,28 @@ def _correct(interpreter: Any, language: Any, replace: Callable[[Any, str, Any],
     builder = interpreter.InterpreterBuilder
     minimum = importlib.import_module("triton.backends.nvidia.compiler").min_dot_size(triton_compiler.target())
     interpreter.interpreter_builder.codegen_fns["min_dot_size"] = minimum
+    importlib.import_module("cuda_on_cpu.emulator.triton_vectors").install(replace)
     triton_bfloat16.install(interpreter, language)
     builder.create_dot = _dot(builder.create_dot, interpreter, language)
     builder.create_extern_elementwise = triton_functions.extern_elementwise(interpreter.TensorHandle)
     triton_functions.install(interpreter.interpreter_semantic, replace)
 
 
-def _launch(interpret: Callable[..., None]) -> Callable[..., None]:
-    """Returns the function that launches a kernel by calling `interpret`, the interpreter's own function.
+def _launch(self: Any, *arguments: Any, **keywords: Any) -> None:
+    """Launches a kernel; `self` is the interpreter's object for the launch.
 
     During a capture it only records the launch, and if kernels are skipped it runs nothing. The kernel works on the
-    memory of the emulated device itself, so the judge sees each write outside of a tensor. An exception inside the
-    kernel is raised with the kernel's own line, not as an exception of the interpreter. A NotImplementedError becomes
-    UnsupportedConstruct.
+    memory of the emulated device itself, so the judge sees each write outside of a tensor. A NotImplementedError
+    becomes UnsupportedConstruct.
     """
-
-    @functools.wraps(interpret)
-    def launch(self: Any, *arguments: Any, **keywords: Any) -> None:
-        _state.launches += 1
-        if torch_graphs.is_capturing():
-            torch_graphs.record(functools.partial(launch, self, *arguments, **keywords))
-            return
-        if _state.skip:
-            return
-        copied = torch.UntypedStorage.cpu
-        torch.UntypedStorage.cpu = _same_memory
+    _state.launches += 1
+    if torch_graphs.is_capturing():
+        torch_graphs.record(functools.partial(_launch, self, *arguments, **keywords))
+    elif not _state.skip:
         try:
-            interpret(self, *arguments, **keywords)
-        except Exception as error:
-            cause: BaseException = error
-            while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
-                cause = cause.__cause__
-            if isinstance(cause, NotImplementedError):
-                raise UnsupportedConstruct(f"Triton's interpreter cannot run this kernel: {cause}") from cause
-            raise cause from None
-        finally:
-            torch.UntypedStorage.cpu = copied
-
-    return launch
-
-
-def _same_memory(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Returns a storage of the host over the memory of `storage`, which is on the emulated device."""
-    memory: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(
-        storage.data_ptr(), torch.device("cpu"), storage.nbytes()
-    )
-    return memory
+            importlib.import_module("cuda_on_cpu.emulator.triton_programs").launch(self, arguments, keywords)
+        except NotImplementedError as error:
+            raise UnsupportedConstruct(f"Triton's interpreter cannot run this kernel: {error}") from error
 
 
 def _dot(product: Callable[..., Any], interpreter: Any, language: Any) -> Callable[..., Any]:

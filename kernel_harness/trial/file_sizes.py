@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from kernel_harness.checking.answers import compare
+from kernel_harness.core.status import Status
 from kernel_harness.ipc.messages import DryRunEnded
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem import meta
@@ -59,6 +60,8 @@ def check(trial: Trial, problem: Problem, large: Problem | None) -> tuple[str, b
         own = next(case for case in trial.cases if case.timed_shape and case.distribution == OWN)
         return "", not _is_right_with_few(trial, own)
     except (Fault, Refused) as error:
+        if isinstance(error, Fault) and error.status is Status.BUILD_ERROR:
+            raise
         _LOG.info("%s: the dry run ended: %s", trial.name, error)
         return "", False
 

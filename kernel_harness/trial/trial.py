@@ -283,10 +283,14 @@ class Trial(ModelProcess):
         if problem is None:
             return
         large = self._large() if self.checks and not self.untimed else []
-        failure, seems_capped = file_sizes.check(self, problem, self.reference.at(large[-1]) if large else None)
+        status = Status.RUNTIME_ERROR
+        try:
+            failure, seems_capped = file_sizes.check(self, problem, self.reference.at(large[-1]) if large else None)
+        except Fault as refused:
+            status, failure, seems_capped = refused.status, str(refused), False
         if failure:
             self.failed_case = None  # the one that the candidate refuses
-            raise Fault(Status.RUNTIME_ERROR, _FAILS_IN_FILE.format(shape_text(dict(problem.shape)), failure))
+            raise Fault(status, _FAILS_IN_FILE.format(shape_text(dict(problem.shape)), failure))
         if seems_capped:
             for case in large:
                 if psutil.virtual_memory().available > _LARGE_CASE_BYTES:

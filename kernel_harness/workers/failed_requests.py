@@ -24,8 +24,8 @@ PLACES = re.compile(
 _REFUSABLE = (Make, Call, DryRun, ListKernels, Repeat, Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
 _SLOW_INTERPRETER = (
-    "Without a GPU, Triton's interpreter runs the programs of a grid one after the other, which is slow: choose "
-    "smaller sizes with --shape, or raise --timeout."
+    "Without a GPU, Triton's interpreter runs the programs of a grid with numpy, which is slow: choose smaller sizes "
+    "with --shape, or raise --timeout."
 )
 _STATUS_OF_STAGE = {
     Stage.BUILD: Status.BUILD_ERROR,

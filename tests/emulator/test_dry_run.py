@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,3 +140,31 @@ def test_a_grid_that_is_capped_needs_a_loop(session: Session, kernel: str, statu
     result = judged(session, f"const long few = std::min(blocks, 65535l); {launch} {CHECKED}")
     assert result.status is status, result.reason
     assert ("with a 64th of its blocks the kernel is wrong" in result.reason) == (kernel == "by_share")
+
+
+TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, 2 * tl.load(x + i, mask=i < n), mask=i < n)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y, block = torch.empty_like(x), triton.next_power_of_2(max(x.numel() // 1024, 16))
+        twice[triton.cdiv(x.numel(), block),](x, y, x.numel(), BLOCK=block)
+        return y
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_a_triton_kernel_that_does_not_compile_for_the_file_s_sizes_is_an_error(session: Session) -> None:
+    candidate = Candidate("twice", Path("twice.py"), TRITON)
+    result = next(result for result in session.judge([candidate], lambda result: None) if not result.is_baseline)
+    assert result.status is Status.BUILD_ERROR, result.reason
+    assert "rows=4096,columns=393216" in result.reason and "twice.py:9: Triton does not compile" in result.reason

@@ -118,6 +118,8 @@ CHANGED = {
     "a size that is no constant": (("BK: tl.constexpr", "BK"), Status.BUILD_ERROR, "candidate.py:13"),
     "a mistake in a device function": (
         ("    total =", "    i = mistaken(i)\n    total ="), Status.BUILD_ERROR, "candidate.py:31"),
+    "an unknown option": (("BK=16)", "BK=16, num_wraps=2)"), Status.RUNTIME_ERROR, "num_wraps"),
+    "warps that are no power of two": (("BK=16)", "BK=16, num_warps=3)"), Status.RUNTIME_ERROR, "power of 2"),
     "writes behind an input": (("    total =", "    tl.store(a + M * K, 1.0)\n    total ="),
         Status.MUTATED_INPUT, ""),
 }  # fmt: skip
@@ -278,6 +280,11 @@ def test_functions_of_libdevice_have_their_values():
     out = torch.empty_like(x)
     _kernels().library_functions[(1,)](x, out, 50, BLOCK=64)
     torch.testing.assert_close(out, x.tanh() + x.abs() ** 1.5 + x.round())
+    x = torch.linspace(-3, 3, 64, device="cuda")
+    out = torch.empty_like(x)
+    _kernels().functions_by_name[(1,)](x, out, BLOCK=64)
+    torch.testing.assert_close(out, x.tanh() + x.exp())
+    assert len(triton_interpreter.compiled()) == 2
     with pytest.raises(Exception, match="__nv_j0f is not emulated"):
         _kernels().unknown_function[(1,)](x, out, BLOCK=32)
 
@@ -290,6 +297,16 @@ def test_a_tuned_kernel_runs_with_its_first_configuration():
     _kernels().tuned[lambda meta: (-(-100 // meta["BLOCK"]),)](x, out, 100)
     assert torch.equal(out, x + 1) and _kernels().tuned.best_config.kwargs == {"BLOCK": 32}
     assert _kernels().active_device() == x.device
+
+
+@needs_triton
+@emulated
+def test_a_configuration_that_needs_too_much_shared_memory_is_skipped():
+    a, b = torch.randn(2, 64, 64, device="cuda")
+    out = torch.empty_like(a)
+    _kernels().tuned_product[(1,)](a, b, out, 64, N=64)
+    assert _kernels().tuned_product.best_config.kwargs == {"BLOCK": 16}
+    torch.testing.assert_close(out, a @ b, rtol=1e-5, atol=1e-4)
 
 
 @needs_triton

@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as cuda_libdevice
+from triton.language.extra.cuda.libdevice import tanh
+from triton.language.math import exp
 
 
 @triton.jit
@@ -42,6 +44,12 @@ def library_functions(x, out, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def functions_by_name(x, out, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tanh(tl.load(x + i)) + exp(tl.load(x + i)))
+
+
+@triton.jit
 def unknown_function(x, out, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i, libdevice.j0(tl.load(x + i)))
@@ -52,6 +60,19 @@ def unknown_function(x, out, BLOCK: tl.constexpr):
 def tuned(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}, num_stages=20), triton.Config({"BLOCK": 16}, num_stages=2)], key=["N"]
+)
+@triton.jit
+def tuned_product(a, b, out, inner, N: tl.constexpr, BLOCK: tl.constexpr):
+    i, k = tl.arange(0, N), tl.arange(0, BLOCK)
+    total = tl.zeros((N, N), tl.float32)
+    for start in range(0, inner, BLOCK):
+        x, y = tl.load(a + i[:, None] * N + start + k[None, :]), tl.load(b + (start + k)[:, None] * N + i[None, :])
+        total = tl.dot(x, y, total, input_precision="ieee")
+    tl.store(out + i[:, None] * N + i[None, :], total)
 
 
 @triton.jit
