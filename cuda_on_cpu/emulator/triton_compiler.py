@@ -68,31 +68,35 @@ class Compiler:
         the launch on a GPU does.
         """
         key = self._key(kernel, arguments, keywords)
-        child = None if key is None or key in self._known else _Child(self, kernel, grid, arguments, keywords)
+        child = None
+        if key not in self._known:
+            self._known[key] = None
+            with contextlib.suppress(OSError):  # where no process can be started, nothing is compiled
+                child = _Child(self, kernel, grid, arguments, keywords)
         try:
             yield
         finally:
-            if child is not None and key is not None:
+            if child is not None:
                 self._known[key] = child.outcome()
-            refusal = self._known.get(key) if key is not None else None
+            refusal = self._known[key]
             if isinstance(refusal, BaseException):
                 raise refusal.with_traceback(None) from refusal.__cause__
 
-    def _key(self, kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """Returns what the compiled code of this launch depends on. Returns None for arguments that do not fit."""
+    def _key(self, kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...]:
+        """Returns what the compiled code of this launch depends on. Raises what Triton does for unfit arguments."""
+        _, specialization, options = self._binder(kernel)(*arguments, **keywords)
         try:
-            _, specialization, options = self._binder(kernel)(*arguments, **keywords)
             code = kernel.cache_key  # of the kernel and all that it calls
-        except Exception:  # the interpreter raises an error of its own
-            return None
+        except Exception:  # the compilation raises it again
+            kernel.hash, code = None, kernel.fn.__qualname__
         return code, str(specialization), str(sorted(options.items()))
 
     def _binder(self, kernel: Any) -> Callable[..., Any]:
-        if kernel not in self._binders:
+        if kernel.fn not in self._binders:
             jit = importlib.import_module("triton.runtime.jit")
             backend = importlib.import_module("triton.compiler").make_backend(target())
-            self._binders[kernel] = jit.create_function_from_signature(kernel.signature, kernel.params, backend)
-        return self._binders[kernel]
+            self._binders[kernel.fn] = jit.create_function_from_signature(kernel.signature, kernel.params, backend)
+        return self._binders[kernel.fn]
 
     def compile(self, kernel: Any, grid: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Compiles a launch in this process, which can interpret nothing afterwards. Returns a dict as in `reports`.
@@ -183,8 +187,9 @@ def _refused(error: BaseException, said: str) -> BaseException | None:
     """
     if type(error).__name__ == "PTXASError" and "error code -" in str(error):  # a signal has ended ptxas
         return None
-    checked = any(frame.name == "_pack_args" for frame in traceback.extract_tb(error.__traceback__))
-    if is_refusal(error) or checked:  # Triton checks the options and arguments of a launch before it compiles
+    frames = {frame.name for frame in traceback.extract_tb(error.__traceback__)}
+    # Triton checks the options of a launch, and what the kernel names, before it compiles.
+    if is_refusal(error) or frames & {"_pack_args", "record_reference"}:
         return error
     found = _DIAGNOSTIC.search(said)
     if isinstance(error, RuntimeError) and "PassManager" in str(error) and found:

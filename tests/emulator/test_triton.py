@@ -74,6 +74,10 @@ class ModelNew(torch.nn.Module):
         return c
 
 
+def helper():
+    return 0.0
+
+
 @triton.jit
 def mistaken(i):
     return i + absent
@@ -117,7 +121,11 @@ CHANGED = {
         "Hardware limit: 232448"),
     "a size that is no constant": (("BK: tl.constexpr", "BK"), Status.BUILD_ERROR, "candidate.py:13"),
     "a mistake in a device function": (
-        ("    total =", "    i = mistaken(i)\n    total ="), Status.BUILD_ERROR, "candidate.py:31"),
+        ("    total =", "    i = mistaken(i)\n    total ="), Status.BUILD_ERROR, "candidate.py:35"),
+    "a function that is not compiled": (("total += tl.dot", "total += helper() + tl.dot"), Status.RUNTIME_ERROR,
+        "Unsupported function referenced"),
+    "an argument of an unknown type": (("(a, b, c, M, N, K, BM=16", "(a, b, c, M, N, object(), BM=16"),
+        Status.RUNTIME_ERROR, "object"),
     "an unknown option": (("BK=16)", "BK=16, num_wraps=2)"), Status.RUNTIME_ERROR, "num_wraps"),
     "warps that are no power of two": (("BK=16)", "BK=16, num_warps=3)"), Status.RUNTIME_ERROR, "power of 2"),
     "writes behind an input": (("    total =", "    tl.store(a + M * K, 1.0)\n    total ="),
@@ -329,3 +337,14 @@ def test_a_compiler_that_fails_for_a_reason_of_its_own_fails_no_kernel():
         os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = str(killed)
         _kernels().counts[(1,)](x, BLOCK=32)
     assert torch.equal(x.cpu(), torch.arange(32.0)) and triton_interpreter.compiled() == before
+
+
+@needs_triton
+@emulated
+def test_a_machine_that_starts_no_further_process_compiles_nothing():
+    def no_process():
+        raise BlockingIOError
+
+    x, os.fork = torch.zeros(32, device="cuda"), no_process
+    _kernels().counts[(1,)](x, BLOCK=32)
+    assert torch.equal(x.cpu(), torch.arange(32.0)) and not triton_interpreter.compiled()
