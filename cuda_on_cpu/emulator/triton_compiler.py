@@ -1,7 +1,8 @@
 """Compiles the Triton kernels that a process interprets for an H200, with Triton's own compiler.
 
-Each compilation runs in a forked child, at the same time as the interpreter. The child undoes there what makes the
-interpreter, and a crash of the compiler ends the child alone.
+Each compilation runs in a forked child, before the interpreter: a kernel that does not compile must not crash the
+interpreter or keep it busy. The child undoes there what makes the interpreter, and a crash of the compiler ends the
+child alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any
 SHARED_BYTES = 227 * 1024
 """The shared memory that one block may have on an H200 (CUDA C++ Programming Guide, "Compute Capability 9.x")."""
 
-# The compiler may take so long after the interpreter has finished. Then the kernel counts as one that compiles.
+# The compiler may take so long. Then the kernel counts as one that compiles.
 _LONGEST_S = 30.0
 _REFUSALS = ("CompilationError", "OutOfResources", "PTXASError")
 _DIAGNOSTIC = re.compile(r'^(?:loc\(")?[^\n"]+"?:\d+:\d+\)?: error: .*$', re.MULTILINE)
@@ -60,27 +61,16 @@ class Compiler:
         """
         return [known for known in self._known.values() if isinstance(known, dict)]
 
-    @contextlib.contextmanager
-    def compiling(self, kernel: Any, grid: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Returns a context whose body runs the launch of `kernel`, while the compiler compiles it.
-
-        At its end the context raises the compiler's error if it refuses the kernel, in place of any other exception, as
-        the launch on a GPU does.
-        """
+    def check(self, kernel: Any, grid: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Raises the compiler's error if it refuses a launch of `kernel`, as the launch on a GPU does."""
         key = self._key(kernel, arguments, keywords)
-        child = None
         if key not in self._known:
             self._known[key] = None
             with contextlib.suppress(OSError):  # where no process can be started, nothing is compiled
-                child = _Child(self, kernel, grid, arguments, keywords)
-        try:
-            yield
-        finally:
-            if child is not None:
-                self._known[key] = child.outcome()
-            refusal = self._known[key]
-            if isinstance(refusal, BaseException):
-                raise refusal.with_traceback(None) from refusal.__cause__
+                self._known[key] = _in_a_child(self, kernel, grid, arguments, keywords)
+        refusal = self._known[key]
+        if isinstance(refusal, BaseException):
+            raise refusal.with_traceback(None) from refusal.__cause__
 
     def _key(self, kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[str, ...]:
         """Returns what the compiled code of this launch depends on. Raises what Triton does for unfit arguments."""
@@ -124,39 +114,34 @@ class Compiler:
         }  # fmt: skip
 
 
-class _Child:
-    """A forked process that compiles one launch."""
+def _in_a_child(compiler: Compiler, *launch: Any) -> BaseException | dict[str, Any] | None:
+    """Compiles a launch in a forked process. Returns the error with which the compiler refuses it, or a report.
 
-    def __init__(self, compiler: Compiler, *launch: Any) -> None:
-        self._end, end = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the child needs no thread of this process
-            self._process = os.fork()
-        if not self._process:
-            try:
-                with os.fdopen(end, "wb") as out:
-                    out.write(pickle.dumps(_with_causes(_attempt(compiler, *launch))))
-            finally:
-                os._exit(0)
-        os.close(end)
-
-    def outcome(self) -> BaseException | dict[str, Any] | None:
-        """Waits for the process. Returns the error with which the compiler refuses the kernel, or a report.
-
-        Returns None if the compiler failed for a reason of its own, for example without ptxas, or takes too long.
-        """
-        with os.fdopen(self._end, "rb") as results:
-            ready, _, _ = select.select([results], [], [], _LONGEST_S)
-            sent = results.read() if ready else b""
-        os.kill(self._process, signal.SIGKILL)
-        os.waitpid(self._process, 0)
+    Returns None if the compiler failed for a reason of its own, for example without ptxas, or takes too long.
+    """
+    start, end = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child needs no thread of this process
+        process = os.fork()
+    if not process:
         try:
-            outcome, *causes = pickle.loads(sent)  # this process forked the sender
-        except Exception:
-            return None
-        for error, cause in itertools.pairwise([outcome, *causes]):
-            error.__cause__ = cause  # which a pickled exception loses
-        return outcome  # type: ignore[no-any-return]
+            with os.fdopen(end, "wb") as out:
+                out.write(pickle.dumps(_with_causes(_attempt(compiler, *launch))))
+        finally:
+            os._exit(0)
+    os.close(end)
+    with os.fdopen(start, "rb") as results:
+        ready, _, _ = select.select([results], [], [], _LONGEST_S)
+        sent = results.read() if ready else b""
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+    try:
+        outcome, *causes = pickle.loads(sent)  # this process forked the sender
+    except Exception:
+        return None
+    for error, cause in itertools.pairwise([outcome, *causes]):
+        error.__cause__ = cause  # which a pickled exception loses
+    return outcome  # type: ignore[no-any-return]
 
 
 def _with_causes(outcome: Any) -> list[Any]:

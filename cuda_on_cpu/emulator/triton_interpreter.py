@@ -118,9 +118,9 @@ def _interpret_functions(jit: Any, interpreter: Any, language: Any, replace: Cal
     def run(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
         if warmup:
             raise UnsupportedConstruct("`warmup` compiles a Triton kernel, but the interpreter compiles nothing")
-        with _state.compiler.compiling(self, grid, arguments, keywords):
-            execute = interpreter.GridExecutor(rewritten(self.fn), self.arg_names, grid, self.pre_run_hooks)
-            return execute(*arguments, **keywords)
+        _state.compiler.check(self, grid, arguments, keywords)
+        execute = interpreter.GridExecutor(rewritten(self.fn), self.arg_names, grid, self.pre_run_hooks)
+        return execute(*arguments, **keywords)
 
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         return rewritten(self.fn)(*arguments, **keywords)

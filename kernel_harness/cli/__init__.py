@@ -59,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
     If `words` is None, the command-line arguments of this process are used.
     """
     _complete_words()
-    atexit.register(_keep_garbage)
+    atexit.register(gc.freeze)  # else Python's end would search all objects of torch for garbage, for half a second
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have a letter that the terminal cannot show
@@ -175,15 +175,6 @@ def _log_to_stderr(verbosity: int) -> None:
     if verbosity:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
         logging.getLogger("kernel_harness").setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
-
-
-def _keep_garbage() -> None:
-    """Lets Python end without a search of all objects of torch for garbage, which takes half a second.
-
-    If torch has imported Triton, Triton would print a report of the objects that remain, so they are searched.
-    """
-    if "triton" not in sys.modules:
-        gc.freeze()
 
 
 def _complete_words() -> None:
