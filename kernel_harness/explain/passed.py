@@ -26,10 +26,7 @@ If torch only prepares memory, the candidate's kernels do far more of the work. 
 only for show does far less.
 """
 
-_INTERPRETED = (
-    "Triton's compiler has compiled the kernels for an H200, and its interpreter ran them, so a race between programs "
-    "is not found."
-)
+_INTERPRETED = "Triton's interpreter ran the kernels on the CPU, so a race between programs is not found."
 _NEUTRAL = (
     "these parameters of the reference were checked at their initial values only, so a kernel that ignores them would "
     "pass: {}."
