@@ -1,4 +1,4 @@
-"""The tokens that clients show: each has an owner, whose jobs are his own and who gets his turn."""
+"""The tokens of clients. Each has an owner: the name by which the service separates jobs and counts turns."""
 
 from __future__ import annotations
 

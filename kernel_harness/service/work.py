@@ -83,7 +83,7 @@ def _problem(submission: Submission, *, problem_texts: bool) -> ProblemText:
         if not problem_texts:
             raise Refused(
                 403, "this server takes problems by name only, because it executes their files; start it with "
-                "--accept-problem-texts to trust those who may submit"
+                "--accept-problem-texts if all its clients are trusted"
             )  # fmt: skip
         if _PLACE.fullmatch(text.strip()):
             raise Refused(400, "problem_text must be the text of a problem file; paths and URLs are not taken")

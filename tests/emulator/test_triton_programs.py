@@ -107,7 +107,7 @@ def test_a_store_of_an_earlier_chunk_is_final():
 
 
 def test_memory_between_the_addresses_is_not_touched():
-    pair = [ctypes.create_string_buffer(8) for _ in range(2)]  # somewhere, with who knows what between
+    pair = [ctypes.create_string_buffer(8) for _ in range(2)]  # other memory of the process lies between them
     at = np.array([ctypes.addressof(each) for each in pair], dtype=np.uint64) & ~np.uint64(7)
     assert Memory().load(at, None, np.dtype(np.uint8), None).tolist() == [ctypes.string_at(int(a), 1)[0] for a in at]
 

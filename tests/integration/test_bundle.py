@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import relu
 from support.command import ROOT
 
 from kernel_harness.cli import verify
@@ -23,32 +24,6 @@ from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen")
-PROBLEM = """
-import torch
-
-N = 32
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(N, 16)]
-
-
-def get_init_inputs():
-    return []
-"""
-KERNEL = """
-import torch
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        return x.clamp(min={least})
-"""
 
 
 def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
@@ -66,11 +41,7 @@ def key(path: Path) -> Path:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a problem, two kernels, and a signed bundle of their results."""
     folder = tmp_path_factory.mktemp("made")
-    (folder / "problems").mkdir()
-    (folder / "problems" / "relu.py").write_text(PROBLEM)
-    (folder / "kernels" / "relu").mkdir(parents=True)
-    for name, least in (("right", "0"), ("wrong", "-1")):
-        (folder / "kernels" / "relu" / f"{name}.py").write_text(KERNEL.format(least=least))
+    relu.write(folder)
     key(folder / "key")
     done = run(folder, "relu", "--quick", "--budget", "0.3", "--bundle", "out.zip", "--sign", "key")
     assert done.returncode == 1 and done.stdout.endswith("out.zip\n"), done.stdout + done.stderr

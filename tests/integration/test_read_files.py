@@ -251,22 +251,24 @@ class ModelNew(torch.nn.Module):
 '''
 
 
+def judged(harness: Harness, kernel: Path) -> tuple[str, list[bool]]:
+    """The status of a kernel, and for each of its builds whether it was cached."""
+    words = ("--problem", PROBLEM_FILE, "--device", "cpu", "--quick", "--rounds", "8", "--json")
+    result = harness.run(*words, "--kernel", kernel).results["own"]
+    return result["status"], [build["cached"] for build in result["builds"]]
+
+
 @needs_compiler
 @pytest.mark.slow
 def test_the_verdict_follows_an_edited_header(harness: Harness, tmp_path: Path) -> None:
     kernel, scale = tmp_path / "own.py", tmp_path / "scale.h"
     kernel.write_text(SOURCE.format(mark=uuid.uuid4().hex, folder=str(tmp_path)))
 
-    def judged() -> tuple[str, list[bool]]:
-        words = ("--problem", PROBLEM_FILE, "--device", "cpu", "--quick", "--rounds", "8", "--json")
-        result = harness.run(*words, "--kernel", kernel).results["own"]
-        return result["status"], [build["cached"] for build in result["builds"]]
-
     scale.write_text("#define SCALE 1\n")
-    assert judged() == ("PASSED", [False])
-    assert judged() == ("PASSED", [True])
+    assert judged(harness, kernel) == ("PASSED", [False])
+    assert judged(harness, kernel) == ("PASSED", [True])
     scale.write_text("#define SCALE 2\n")
-    assert judged() == ("WRONG_VALUES", [False])
+    assert judged(harness, kernel) == ("WRONG_VALUES", [False])
 
 
 HEADER = """
@@ -312,15 +314,10 @@ def test_a_kernel_in_a_header_is_launched_and_follows_its_edits(harness: Harness
     kernel, scale = tmp_path / "own.py", tmp_path / "scale.h"
     kernel.write_text(CUDA_SOURCE.format(mark=uuid.uuid4().hex, folder=str(tmp_path)))
 
-    def judged() -> tuple[str, list[bool]]:
-        words = ("--problem", PROBLEM_FILE, "--device", "cpu", "--quick", "--rounds", "8", "--json")
-        result = harness.run(*words, "--kernel", kernel).results["own"]
-        return result["status"], [build["cached"] for build in result["builds"]]
-
     scale.write_text(HEADER)
-    assert judged() == ("PASSED", [False])
-    assert judged() == ("PASSED", [True])
+    assert judged(harness, kernel) == ("PASSED", [False])
+    assert judged(harness, kernel) == ("PASSED", [True])
     scale.write_text("#define SCALED_BY_THREE 1\n" + HEADER)
-    assert judged() == ("WRONG_VALUES", [False])
+    assert judged(harness, kernel) == ("WRONG_VALUES", [False])
     scale.write_text(HEADER.replace(">>>(x", ">>(x"))
-    assert judged()[0] == "BUILD_ERROR"
+    assert judged(harness, kernel)[0] == "BUILD_ERROR"

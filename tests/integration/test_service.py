@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import ROOT, until
+from support import relu
+from support.command import ROOT, refusal_without, until
 
 pytest.importorskip("fastapi", reason="the package fastapi is not installed")
 from support.service import REAL, Server
@@ -441,52 +442,20 @@ def test_a_problem_is_judged_as_it_was_when_it_was_submitted(start: Start, tmp_p
 
 # --------------------------------------------------------------------------------------- real evaluators
 
-PROBLEM = """
-import torch
-
-N = 32
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(N, 16)]
-
-
-def get_init_inputs():
-    return []
-"""
-KERNEL = """
-import torch
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        {first}
-        return x.clamp(min={least})
-"""
-
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("real")
     token_file = tokens(folder, ann="a" * 16)
     server = Server(folder, "--tokens", str(token_file), "--state", str(folder / "state"), program=REAL)
-    (server.here / "problems" / "relu.py").write_text(PROBLEM)
-    for name, least in (("right", "0"), ("wrong", "-1")):
-        path = server.here / "kernels" / "relu" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(KERNEL.format(first="", least=least))
+    relu.write(server.here)
     with server:
         yield server
 
 
 def test_a_real_verdict_hides_what_a_forger_could_use(real: Server) -> None:
     client = real.client(token="a" * 16, quick=True)
-    job = client.submit("relu", KERNEL.format(first="", least="0"))
+    job = client.submit("relu", relu.RIGHT)
     result = real.done(job["id"], token="a" * 16)["result"]
 
     assert result["status"] == "PASSED" and result["settings"]["quick"] is True
@@ -502,7 +471,7 @@ def test_a_candidate_reads_neither_jobs_nor_tokens(real: Server, tmp_path: Path)
     for path in (folder / "state" / "jobs.sqlite", folder / "tokens"):
         assert path.read_bytes()
         looks = f"if len(open({str(path)!r}, 'rb').read()) > 0: raise SystemError('was ' + 'read')"
-        found = client.evaluate("relu", KERNEL.format(first=looks, least="0"))
+        found = client.evaluate("relu", relu.KERNEL.format(first=looks, least=0))
         assert "was read" not in found.reason + found.log, found.reason
 
 
@@ -525,8 +494,4 @@ def test_the_command_prints_the_table_of_a_server(real: Server) -> None:
 
 
 def test_without_the_packages_the_command_says_what_to_install() -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.modules['fastapi'] = None; from kernel_harness.cli import main; "
-         "sys.exit(main(['serve']))"], cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert found.returncode == 4 and "pip install fastapi uvicorn" in found.stderr
+    assert "pip install fastapi uvicorn" in refusal_without("fastapi", "serve")

@@ -100,6 +100,16 @@ def finished(process: Process) -> Finished:
     return Finished(process.returncode, stdout, stderr)
 
 
+def refusal_without(package: str, verb: str) -> str:
+    """What the command writes to stderr for a verb whose package is not installed. Its exit code must be 4."""
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; from kernel_harness.cli import main; sys.exit(main([{verb!r}]))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 4, found.stderr
+    return found.stderr
+
+
 def standing_in(folder: Path) -> list[psutil.Process]:
     """Processes whose working directory lies in a folder, as `info["cwd"]` says."""
     inside = f"{folder.resolve()}/"
