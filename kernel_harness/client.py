@@ -127,14 +127,15 @@ class Client(Closing):
 
     def _submission(self, problem: Problem, source: Source) -> dict[str, Any]:
         candidate = source if isinstance(source, Candidate) else lookup.source(source)
-        typed, path = str(problem), lookup.problem_path(str(problem), Path.cwd())
-        named: dict[str, Any] = {"problem": typed}
+        typed, named = str(problem), dict[str, Any]()
         if Path(typed).suffix == ".py":
             path = lookup.existing_problem_path(typed, Path.cwd())
             named = {"problem_text": path.read_text(encoding="utf-8", errors="replace")}
-        elif path is not None:
-            named["problem_sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        return {**named, "source": candidate.source, "options": self._options}
+        else:
+            known = lookup.problem_path(typed, Path.cwd())
+            named = {"problem": typed, "problem_sha256": known and hashlib.sha256(known.read_bytes()).hexdigest()}
+        suffix = candidate.path.suffix
+        return {**named, "source": candidate.source, "suffix": suffix, "options": self._options}
 
     def _submit_all(self, items: Sequence[tuple[Problem, Source]]) -> list[dict[str, Any]]:
         """Submits kernels in one request, and those again for which the server had no room."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import re
 import sys
 import tempfile
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cuda_on_cpu.compile.candidate_file import source_text
 from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, positive
 from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.errors import UserError
@@ -93,15 +93,14 @@ def _unpacked(found: Bundle, folder: Path, *, accepted: bool) -> tuple[Path, lis
     if not all(_NAME.fullmatch(each) and not each.startswith(".") for each in (name, *found.manifest.kernels)):
         raise UserError("the bundle has a kernel whose name cannot be that of a file")
     own = lookup.problem_path(name, Path.cwd())
-    text = found.problem_text.encode()
-    is_known = own is not None and hashlib.sha256(own.read_bytes()).digest() == hashlib.sha256(text).digest()
+    is_known = own is not None and source_text(own) == found.problem_text
     if not (is_known or accepted):
         raise UserError(
             f"the problem {name!r} of the bundle is not the file of that name here, and its code would be executed; "
             "look at problem.py in the bundle, and add --accept-problem"
         )
     problem = folder / f"{name}.py"
-    problem.write_bytes(text)
+    problem.write_text(found.problem_text, encoding="utf-8", newline="")
     kernels = [folder / f"{each.name}{each.path.suffix}" for each in found.candidates]
     if problem in kernels:
         raise UserError(f"the bundle has a kernel with the name of its problem, {name!r}")
@@ -138,16 +137,17 @@ def _difference(row: Row, outcome: Outcome, within_percent: float) -> str:
     before, after = (side.results[row.kernel, row.shape] for side in (outcome.a, outcome.b))
     if before.status is not after.status:
         return f"{row.kernel}: {before.status} in the bundle, {after.status} here"
-    if row.ratio is None or not _has_comparable_times(row, outcome):
+    if not _has_comparable_times(row, outcome):
         return ""
-    low, high = row.ratio.low or row.ratio.estimate, row.ratio.high or row.ratio.estimate
+    assert row.ratio and row.ratio.low is not None and row.ratio.high is not None
     limit = 1 + within_percent / 100
-    if low > limit or high < 1 / limit:
+    if row.ratio.low > limit or row.ratio.high < 1 / limit:
         return f"{row.kernel}: the time in the bundle is {row.ratio.estimate:.3g} times the time here"
     return ""
 
 
 def _has_comparable_times(row: Row, outcome: Outcome) -> bool:
-    """Returns whether a row has a ratio of times, both of the same kind of GPU."""
+    """Returns whether a row has a ratio of times with an interval, both of the same kind of GPU."""
     before, after = (side.results[row.kernel, row.shape] for side in (outcome.a, outcome.b))
-    return row.ratio is not None and before.device == after.device and not (before.emulated or after.emulated)
+    is_sure = row.ratio is not None and row.ratio.low is not None and row.ratio.high is not None
+    return is_sure and before.device == after.device and not (before.emulated or after.emulated)

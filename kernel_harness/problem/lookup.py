@@ -128,10 +128,13 @@ def source(given: str | Path) -> Candidate:
     return of_text(given)
 
 
-def of_text(given: str) -> Candidate:
-    """Returns the candidate `candidate` that a text holds (`source`). Never reads a file."""
+def of_text(given: str, suffix: str | None = None) -> Candidate:
+    """Returns the candidate `candidate` that a text holds, of a file with this suffix. Never reads a file.
+
+    Without a suffix the beginning of the text decides (`source`).
+    """
     text = given.encode(errors="replace").decode()  # a text from JSON may have halves of characters
-    suffix = ".cu" if text.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
+    suffix = suffix or (".cu" if text.lstrip().startswith(_CUDA_BEGINNINGS) else ".py")
     return Candidate("candidate", Path(f"candidate{suffix}"), text)
 
 

@@ -7,6 +7,7 @@ is one of OpenSSH (`ssh-keygen -Y sign`), so no other program and no new kind of
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from kernel_harness.core import codec
+from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.journal import writing
@@ -70,9 +72,12 @@ def write(
     hashes = {name: _sha256(text.encode()) for name, text in files.items()}
     manifest = json.dumps(asdict(Manifest(version, problem[0], kernels, hashes)), indent=2)
     signature = _signed(manifest, key) if key else None
-    with writing(path, "file with --bundle"), zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
         for name, text in ({_MANIFEST: manifest} | files | ({_SIGNATURE: signature} if signature else {})).items():
             out.writestr(name, text)
+    with writing(path, "file with --bundle"):
+        replace_bytes(path, packed.getvalue())
 
 
 def read(path: Path, signed_by: Path | None = None) -> Bundle:
@@ -81,12 +86,16 @@ def read(path: Path, signed_by: Path | None = None) -> Bundle:
     Raises UserError if the file is no bundle, has been changed, or is not signed as `signed_by` asks.
     """
     try:
+        key = signed_by.read_text() if signed_by else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the key {signed_by} cannot be read: {error}") from None
+    try:
         with zipfile.ZipFile(path) as packed:
             text = _member(packed, _MANIFEST)
             manifest: Manifest = codec.reader(Manifest)(json.loads(text))
             signer = None
             if _SIGNATURE in packed.namelist():
-                signer = _checked(text, _member(packed, _SIGNATURE), signed_by)
+                signer = _checked(text, _member(packed, _SIGNATURE), key)
             elif signed_by is not None:
                 raise UserError(f"{path} is not signed")
             return _content(packed, manifest, signer)
@@ -139,14 +148,14 @@ def _signed(manifest: str, key: Path) -> str:
         return (Path(folder) / _SIGNATURE).read_text()
 
 
-def _checked(manifest: bytes, signature: bytes, signed_by: Path | None) -> str:
-    """Returns the fingerprint of the key that signed the manifest. Raises UserError if another one did, or none."""
+def _checked(manifest: bytes, signature: bytes, public_key: str | None) -> str:
+    """Returns the fingerprint of the key that signed the manifest. Raises UserError if it is not `public_key`."""
     with tempfile.TemporaryDirectory() as folder:
         file, signers = Path(folder) / _SIGNATURE, Path(folder) / "signers"
         file.write_bytes(signature)
         words = ["check-novalidate"]
-        if signed_by is not None:
-            signers.write_text(f"signer {signed_by.read_text()}")
+        if public_key is not None:
+            signers.write_text(f"signer {public_key}")
             words = ["verify", "-f", str(signers), "-I", "signer"]
         words += ["-n", _NAMESPACE, "-s", str(file)]
         said = _ssh_keygen(words, manifest, "the signature of the bundle does not hold")

@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from kernel_harness import __version__
-from kernel_harness.core.errors import NotFound, UserError
+from kernel_harness.core.errors import UserError
 from kernel_harness.service import metrics, work
-from kernel_harness.service.errors import Refused
+from kernel_harness.service.errors import Refused, code_of
 from kernel_harness.service.limits import LimitedBody
 from kernel_harness.service.messages import Batch, Jobs, NotTaken, Status, Submission, WaitSeconds, Wanted
 from kernel_harness.service.service import Service
@@ -41,9 +41,9 @@ def app(service: Service, tokens: Mapping[str, str], *, most_bytes: int, longest
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    code = error.code if isinstance(error, Refused) else 404 if isinstance(error, NotFound) else 400
+    assert isinstance(error, UserError)
     after = error.retry_after_s if isinstance(error, Refused) else None
-    return JSONResponse({"error": str(error)}, code, {"Retry-After": str(after)} if after else None)
+    return JSONResponse({"error": str(error)}, code_of(error), {"Retry-After": str(after)} if after else None)
 
 
 async def _malformed(_: Request, error: Exception) -> Response:

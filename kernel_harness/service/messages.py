@@ -47,6 +47,9 @@ class Submission(_Message):
         default=None, max_length=LONGEST_SOURCE, description="the text of a problem file, if the server accepts texts"
     )
     source: str = Field(max_length=LONGEST_SOURCE, description="the text of a kernel file, Python or CUDA C++")
+    suffix: Literal[".py", ".cu"] | None = Field(
+        default=None, description="the kind of the kernel file; by default the first line of the source decides"
+    )
     options: Options = Options()
 
 

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -81,12 +82,10 @@ async def _serve(serving: Serving, listener: socket.socket) -> None:
 
 
 async def _end_when_idle(server: uvicorn.Server, service: Service, drain_s: float) -> None:
-    while not service.draining:
-        await asyncio.sleep(0.05)
-    try:
+    await service.ending.wait()
+    with suppress(TimeoutError):
         await asyncio.wait_for(service.idle.wait(), drain_s)
-    finally:
-        server.should_exit = True
+    server.should_exit = True
 
 
 class _Server(uvicorn.Server):

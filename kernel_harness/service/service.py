@@ -9,11 +9,12 @@ import asyncio
 import hashlib
 import itertools
 import json
+import sqlite3
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.published import published
 from kernel_harness.results.record import Result, to_line
 from kernel_harness.results.reward import reward
-from kernel_harness.service.errors import Refused
+from kernel_harness.service.errors import Refused, code_of
 from kernel_harness.service.messages import Status, Submission
 from kernel_harness.service.queue import FairQueue
 from kernel_harness.service.store import Job, Store
@@ -81,7 +82,8 @@ class Service:
         self._loop = asyncio.get_running_loop()
         self.counts: Counter[tuple[str, str]] = Counter()
         """How often something happened, by (what, which kind)."""
-        self.draining = False
+        self.ending = asyncio.Event()
+        """Is set when the service takes and begins no more work."""
         self.idle = asyncio.Event()
         """Is set when a draining service has stored the last verdict that was being judged."""
         self.failure: BaseException | None = None
@@ -93,6 +95,11 @@ class Service:
                 else:
                     self._queue.add(owner, key)
         self._fill()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the service takes and begins no more work."""
+        return self.ending.is_set()
 
     @property
     def waiting(self) -> int:
@@ -114,23 +121,21 @@ class Service:
             self._judge.settings(**work.options)
             job_id = hashlib.sha256(f"{owner}\n{work.key}".encode()).hexdigest()[:_LONGEST_ID]
             known = self._store.job(job_id)
-            if known is None or known.cancelled or known.state == "failed":
+            if known is None or known.state in ("cancelled", "failed"):
                 self._check_room(owner)
         except UserError as error:
-            self.counts["refused", str(error.code if isinstance(error, Refused) else 400)] += 1
+            self.counts["refused", str(code_of(error))] += 1
             raise
         job = self._store.add(job_id, owner, work)
         self.counts["submitted", "stored" if job.state == "done" else "new"] += 1
-        if job.state == "queued":
+        if job.state == "queued" and job.key not in self._suspected:
             self._queue.add(owner, job.key)
             self._loop.call_soon(self._fill)
         return self._status(job)
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self) -> AbstractContextManager[object]:
         """Returns a context whose submissions are stored together, which is faster."""
-        with self._store.together():
-            yield
+        return self._store.together()
 
     def status(self, owner: str, job_id: str) -> Status:
         """Returns a job of an owner. Raises Refused if there is none."""
@@ -173,7 +178,7 @@ class Service:
 
     def drain(self) -> None:
         """Takes and begins no more work. Sets `idle` when nothing is being judged any more."""
-        self.draining = True
+        self.ending.set()
         self._check_idle()
 
     def _check_room(self, owner: str) -> None:
@@ -192,13 +197,11 @@ class Service:
         return job
 
     def _status(self, job: Job) -> Status:
-        if job.cancelled and job.state in ("queued", "running"):
-            return Status(id=job.id, state="cancelled")
         ahead = self._queue.ahead(job.owner, job.key) if job.state == "queued" else None
         result = json.loads(job.result) if job.result else None
         return Status(
             id=job.id, state=job.state, ahead=ahead, estimate_s=self._estimate_s(job, ahead), reward=job.reward,
-            result=result, error=job.error,
+            result=result, error=job.error if job.state == "failed" else None,
         )  # fmt: skip
 
     def _estimate_s(self, job: Job, ahead: int | None) -> float | None:
@@ -214,20 +217,20 @@ class Service:
         """Gives waiting work to the evaluators, as much as they can judge or build at once."""
         if self._suspected:
             if not (self._running or self.draining):
-                self._begin(self._suspected.popitem()[0])
+                self._begin(next(reversed(self._suspected)))
             return
-        while len(self._queue) and len(self._running) < self._judge.capacity and not (self.draining or self.failure):
-            oldest = min((number for number, _ in self._running.values()), default=self._begun)
+        while len(self._queue) and len(self._running) < self._judge.capacity and not self.draining:
+            oldest, _ = next(iter(self._running.values()), (self._begun, 0.0))
             if self._begun - oldest >= _MOST_OVERTAKING * self._judge.capacity:
                 return
             self._begin(self._queue.take())
 
     def _begin(self, key: str) -> None:
-        work = self._store.begin(key)
         self._running[key] = self._begun, time.monotonic()
         self._begun += 1
-        self._tell(key)
         try:
+            work = self._store.begin(key)
+            self._tell(key)
             path = atomic_file.of_text(self._folder, work.problem.text, f"{work.problem.name}.py")
             future = self._judge.submit(path, work.candidate, **work.options)
         except Exception as error:
@@ -240,26 +243,38 @@ class Service:
             self._loop.call_soon_threadsafe(self._finish, key, future)
 
     def _finish(self, key: str, future: Future[Result]) -> None:
-        """Stores the verdict on a work."""
+        """Stores the verdict on a work, and gives the evaluators other work."""
         _, began = self._running.pop(key)
+        self._suspected.pop(key, None)
+        try:
+            self._record(key, future, time.monotonic() - began)
+        except sqlite3.Error as error:
+            self._fail(EnvironmentLacking(f"the server's jobs cannot be stored: {error}"))
+        self._tell(key)
+        self._fill()
+        self._check_idle()
+
+    def _record(self, key: str, future: Future[Result], took_s: float) -> None:
+        """Stores the verdict on a work, or why it has none, after `took_s` seconds."""
         error = future.exception()
         if error is None:
             result = future.result()
             self._store.finish(key, result=to_line(published(result)), reward=reward(result), error=None)
             self.counts["judged", str(result.status)] += 1
-            took = time.monotonic() - began
-            self._mean_s = took if self._mean_s is None else self._mean_s + _SHARE_OF_NEW * (took - self._mean_s)
+            before_s = took_s if self._mean_s is None else self._mean_s
+            self._mean_s = before_s + _SHARE_OF_NEW * (took_s - before_s)
         elif isinstance(error, UserError) and not isinstance(error, EnvironmentLacking):
             text = str(error).replace(f"{self._folder}/", "")
             self._store.finish(key, result=None, reward=None, error=text)
             self.counts["judged", "no verdict"] += 1
         else:
+            self._fail(error)
             self._store.strike(key, str(error))
-            self.failure = self.failure or error
-            self.drain()
-        self._tell(key)
-        self._fill()
-        self._check_idle()
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the service, which cannot go on for the reason `error`. The first reason counts."""
+        self.failure = self.failure or error
+        self.drain()
 
     def _check_idle(self) -> None:
         if self.draining and (not self._running or self.failure):

@@ -6,7 +6,6 @@ client then submits again.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sqlite3
@@ -18,10 +17,12 @@ from typing import Literal
 
 from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import UserError
+from kernel_harness.core.folder_lock import locked
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.journal import writing
 from kernel_harness.service.work import ProblemText, Work
 
-State = Literal["queued", "running", "done", "failed"]
+State = Literal["queued", "running", "done", "failed", "cancelled"]
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS problem (sha256 TEXT PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS work (
@@ -47,10 +48,8 @@ class Job:
     id: str
     owner: str
     key: str
-    cancelled: int
-    """1 if the owner does not want the verdict any more."""
     state: State
-    """The state of the work."""
+    """The state of the work, or `cancelled` if its owner does not want the verdict any more and there is none yet."""
     result: str | None
     """The published result as JSON, if the work is done."""
     reward: float | None
@@ -61,18 +60,15 @@ class Job:
 class Store(Closing):
     """The file `jobs.sqlite` in `folder`. One process at a time may open it.
 
-    Opening it raises UserError if another process has it open, or if it is of another version.
+    Opening it raises UserError if another process has it open or it is of another version, and Unwritable if the folder
+    cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
-        self._lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise UserError(f"another server uses {folder}; choose another --state") from None
+        with writing(folder, "folder with --state"):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            self._lock = locked(folder, f"another server uses {folder}; choose another --state")
         self._db = sqlite3.connect(folder / "jobs.sqlite", isolation_level=None)
         if self._db.execute("PRAGMA user_version").fetchone()[0] not in (0, 1):
             self.close()
@@ -134,8 +130,9 @@ class Store(Closing):
     def job(self, job_id: str) -> Job | None:
         """Returns the job of this id, or None if there is none."""
         found = self._db.execute(
-            "SELECT id, owner, key, cancelled, state, result, reward, error FROM job JOIN work USING (key) "
-            "WHERE id = ?", (job_id,),
+            "SELECT id, owner, key, "
+            "CASE WHEN cancelled AND state IN ('queued', 'running') THEN 'cancelled' ELSE state END, "
+            "result, reward, error FROM job JOIN work USING (key) WHERE id = ?", (job_id,),
         ).fetchone()  # fmt: skip
         return found and Job(*found)
 

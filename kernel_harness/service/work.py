@@ -30,7 +30,7 @@ class ProblemText:
     name: str
     text: str
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """The hash of the text, in hex."""
         return hashlib.sha256(self.text.encode()).hexdigest()
@@ -61,7 +61,7 @@ class Work:
         if _PLACE.fullmatch(submission.source.strip()):
             raise Refused(400, "source must be the text of a kernel file; paths and URLs are not taken")
         problem = _problem(submission, problem_texts=problem_texts)
-        candidate = lookup.of_text(submission.source)
+        candidate = lookup.of_text(submission.source, submission.suffix)
         return Work(problem, candidate, submission.options.model_dump(), maker)
 
 
@@ -92,7 +92,7 @@ def _problem(submission: Submission, *, problem_texts: bool) -> ProblemText:
     if not _NAME.fullmatch(name):
         raise Refused(400, f"{name!r:.80} is no name of a problem; paths and URLs are not taken")
     path = lookup.existing_problem_path(name, Path.cwd())
-    found = ProblemText(path.stem, path.read_text(encoding="utf-8", errors="replace"))
-    if submission.problem_sha256 not in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
+    found = ProblemText(path.stem, path.read_bytes().decode(errors="replace"))
+    if submission.problem_sha256 not in (None, found.sha256):
         raise Refused(409, f"the problem {name!r} of the server is another file than the client's")
     return found

@@ -126,7 +126,7 @@ class EvaluatorPool(Closing):
 
         `options` are arguments of the constructor, from `precision` to `sanitize`, with other values for this kernel.
         Raises NotFound for a problem or a file that does not exist, and UserError for an option that cannot be used.
-        The future raises what else `evaluate` raises.
+        The future raises what else `evaluate` raises. Its callbacks must not call the pool.
         """
         candidate = source if isinstance(source, Candidate) else lookup.source(source)
         path = lookup.existing_problem_path(str(problem), Path.cwd()).resolve()
@@ -177,8 +177,9 @@ class EvaluatorPool(Closing):
 
 def _settle(future: Future[Result], task: Task, verdict: Future[Verdict]) -> None:
     """Gives `future` the result of a verdict, without the number in the kernel's name, or its exception."""
-    if error := verdict.exception():
+    try:
+        result = results(task, verdict.result())[0]
+    except BaseException as error:  # the caller of the future waits for it
         future.set_exception(error)
-        return
-    result = results(task, verdict.result())[0]
-    future.set_result(replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0]))
+    else:
+        future.set_result(replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0]))

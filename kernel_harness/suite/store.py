@@ -6,7 +6,6 @@ verbs `report` and `compare` read them too.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any
 
 from kernel_harness.core import codec
 from kernel_harness.core.errors import UserError
+from kernel_harness.core.folder_lock import locked
 from kernel_harness.core.status import Status
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import record, roofline
@@ -149,12 +149,8 @@ class SuiteStore:
         with writing(self.path):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.path.open("ab").close()
-            lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+            lock = locked(self.folder, f"another process judges the suite in {self.folder}; choose another --name")
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(f"another process judges the suite in {self.folder}; choose another --name") from None
             for unfinished in self.folder.glob(".*-*"):  # of core.atomic_file, if a driver was killed meanwhile
                 unfinished.unlink(missing_ok=True)
             yield

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,12 @@ def result(speedup: float, device: str = "NVIDIA H200", spread: float = 0.01) ->
                   environment={"device": device})  # fmt: skip
 
 
+def without_an_interval(speedup: float) -> Result:
+    found = result(speedup)
+    assert found.timing is not None
+    return replace(found, timing=replace(found.timing, speedup=Interval(None, speedup, None)))
+
+
 @pytest.mark.parametrize(
     ("here", "differs"),
     [
@@ -142,6 +149,7 @@ def result(speedup: float, device: str = "NVIDIA H200", spread: float = 0.01) ->
         (result(3.0), True),
         (result(1.5, spread=0.5), False),  # too few rounds to be certain
         (result(1.5, "NVIDIA A100"), False),  # another device
+        (without_an_interval(1.5), False),
     ],
 )
 def test_times_differ_if_they_certainly_do_on_the_same_kind_of_gpu(here: Result, differs: bool) -> None:

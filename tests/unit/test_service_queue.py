@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import defaultdict
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the package fastapi is not installed")
+from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
@@ -20,6 +22,7 @@ from kernel_harness.service.messages import Submission
 from kernel_harness.service.queue import FairQueue
 from kernel_harness.service.service import Limits, Service
 from kernel_harness.service.store import Store
+from kernel_harness.service.work import Work
 
 ADDED = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8).map(str)), max_size=30)
 
@@ -109,3 +112,107 @@ def test_work_of_another_device_fails_at_the_next_start(tmp_path: Path) -> None:
     job_id = asyncio.run(state("cpu"))
     failed, why = asyncio.run(found(job_id))
     assert failed == "failed" and why is not None and "device or version has changed" in why
+
+
+class Breaking:
+    """A judge that keeps what it gets, and ends as its test says. It judges two works at the same time."""
+
+    capacity = 2
+
+    def __init__(self) -> None:
+        self.has: list[tuple[str, Future[Result]]] = []
+
+    def settings(self, **options: Any) -> None:
+        """Takes all options."""
+
+    def submit(self, problem: Path, source: Candidate, **options: Any) -> Future[Result]:
+        future: Future[Result] = Future()
+        self.has.append((source.source, future))
+        return future
+
+    async def end(self, source: str, outcome: Result | Exception) -> None:
+        future = next(future for given, future in self.has if given == source)
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+        await asyncio.sleep(0.01)
+
+    @property
+    def sources(self) -> list[str]:
+        return [source for source, _ in self.has]
+
+
+RESULT = Result("candidate", Status.WRONG_VALUES, "", {}, "")
+
+
+def submission(source: str) -> Submission:
+    return Submission(problem="matmul_tt", source=source)
+
+
+def test_a_suspected_work_is_judged_once_and_alone_also_if_it_is_submitted_again(tmp_path: Path) -> None:
+    async def broken() -> None:
+        judge = Breaking()
+        with Store(tmp_path / "state") as store:
+            service = Service(store, judge, "cpu", tmp_path / "problems", Limits())
+            service.submit("ann", submission("a\n"))
+            await asyncio.sleep(0.01)
+            await judge.end("a\n", EnvironmentLacking("no device"))
+            assert isinstance(service.failure, EnvironmentLacking) and service.idle.is_set()
+
+    async def judged() -> list[str]:
+        judge = Breaking()
+        with Store(tmp_path / "state") as store:
+            service = Service(store, judge, "cpu", tmp_path / "problems", Limits())
+            job = service.submit("ann", submission("a\n"))
+            service.submit("bob", submission("b\n"))
+            await asyncio.sleep(0.01)
+            assert judge.sources == ["a\n"]
+            await judge.end("a\n", RESULT)
+            await judge.end("b\n", RESULT)
+            assert service.status("ann", job.id).state == "done"
+        return judge.sources
+
+    asyncio.run(broken())
+    assert asyncio.run(judged()) == ["a\n", "b\n"]
+
+
+def test_a_store_that_cannot_be_written_ends_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def failure() -> BaseException | None:
+        judge = Breaking()
+        with Store(tmp_path / "state") as store:
+            service = Service(store, judge, "cpu", tmp_path / "problems", Limits())
+            service.submit("ann", submission("a\n"))
+            await asyncio.sleep(0.01)
+            monkeypatch.setattr(Store, "finish", full)
+            await judge.end("a\n", RESULT)
+            assert service.draining and service.idle.is_set()
+            return service.failure
+
+    assert "database or disk is full" in str(asyncio.run(failure()))
+
+
+def test_a_verdict_that_is_stored_needs_no_room(tmp_path: Path) -> None:
+    async def again() -> str:
+        judge = Breaking()
+        with Store(tmp_path / "state") as store:
+            service = Service(store, judge, "cpu", tmp_path / "problems", Limits())
+            job = service.submit("ann", submission("a\n"))
+            await asyncio.sleep(0.01)
+            assert service.cancel("ann", job.id).state == "cancelled"
+            await judge.end("a\n", RESULT)
+            service.drain()
+            return service.submit("ann", submission("a\n")).state
+
+    assert asyncio.run(again()) == "done"
+
+
+def test_a_submission_may_name_the_kind_of_its_file(tmp_path: Path) -> None:
+    text = 'extern "C" int one;\n'
+    kinds = [Work.of(Submission(problem="matmul_tt", source=text, suffix=suffix), "cpu", problem_texts=False)
+             for suffix in (None, ".cu")]  # fmt: skip
+    assert [work.candidate.path.suffix for work in kinds] == [".py", ".cu"]
+    assert kinds[0].key != kinds[1].key
