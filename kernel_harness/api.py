@@ -140,7 +140,7 @@ class Evaluator(Closing):
         self._settings = Settings.of(
             budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
             seed=seed, quick=quick, sanitize=sanitize, time_shapes=time_shapes,
-            required_own_percent=require_own_kernels,
+            require_own_kernels=require_own_kernels,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())

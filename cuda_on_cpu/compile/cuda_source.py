@@ -60,6 +60,9 @@ ATTRIBUTES = frozenset({
 _BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 
 
+_LINE = re.compile(r"^[ \t]*#line (\d+)[^\n]*\n", re.MULTILINE)
+
+
 @functools.lru_cache(maxsize=16)  # a build needs the tokens of a source several times
 def tokenize(source: str) -> tuple[Token, ...]:
     """Returns all tokens of a source, in order.
@@ -127,6 +130,16 @@ def places_of(tokens: Sequence[Token], *texts: str, start: int = 0, end: int | N
 def line_breaks(tokens: Iterable[Token]) -> str:
     """Returns only the line breaks in the texts of `tokens`, each with the backslash before it, if there is one."""
     return "".join(re.findall(r"\\?\n", joined(tokens)))
+
+
+def told_line_of(tokens: Sequence[Token], at: int) -> int:
+    """Returns the number by which a compiler names the line of the token at the index `at`.
+
+    It follows the last `#line` before the token.
+    """
+    text = joined(tokens[:at])
+    *_, last = (None, *_LINE.finditer(text))
+    return int(last[1]) + text.count("\n", last.end()) if last else line_of(tokens, at)
 
 
 def line_of(tokens: Sequence[Token], at: int) -> int:

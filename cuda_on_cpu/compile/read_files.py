@@ -20,7 +20,7 @@ import re
 import shlex
 import subprocess
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def of(sources: Sources, folder: Path) -> list[str]:
     Left out are files in `folder`, which the build has written, files in the system's header folders, and the files of
     the compiler, of torch and of this package, whose versions the keys of the build cache contain.
     """
-    read = [path for rule in folder.glob("*.d") for path in _prerequisites(rule.read_text(errors="surrogateescape"))]
+    read = [path for rule in folder.glob("*.d") for path in prerequisites(rule.read_text(errors="surrogateescape"))]
     if (folder / ".ninja_deps").exists():
         read += _of_ninja(folder)
     flags, files = _expanded([*sources.cflags, *sources.cuda_cflags, *sources.ldflags])
@@ -100,7 +100,13 @@ def _libraries(flags: Sequence[str]) -> list[str]:
     return [str(path) for path in paths if path.is_file()]
 
 
-def _prerequisites(rule: str) -> list[str]:
+def rule(target: object, paths: Iterable[object]) -> str:
+    """Returns a makefile rule by which `target` depends on files, as `prerequisites` reads it."""
+    escaped = (re.sub(r"([ \\])", r"\\\1", str(path)).replace("$", "$$") for path in paths)
+    return f"{target}: {' '.join(escaped)}\n"
+
+
+def prerequisites(rule: str) -> list[str]:
     """Returns the files that a makefile rule depends on. `rule` is the text that a compiler writes for `-MD`."""
     words = re.findall(r"(?:\\.|[^\\\s])+", rule.replace("\\\n", " ").partition(":")[2])
     return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$") for word in words]

@@ -67,7 +67,7 @@ def build(
     copies = folder / "headers"
     complete, headers = local_headers.with_headers(sources, copies)
     build_rewritten(complete, folder, instrumentation, headers)
-    headers.write_list(folder / "headers.d")
+    (folder / "headers.d").write_text(read_files.rule("headers", headers.copies), errors="surrogateescape")
     shutil.rmtree(copies, ignore_errors=True)
 
 

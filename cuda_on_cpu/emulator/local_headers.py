@@ -48,12 +48,6 @@ class LocalHeaders:
         found = ((each, self._find(each.header, path)) for each in includes(tokens))
         return joined(edited(tokens, [(i.at, i.end, f'"{self._copy_of(header)}"') for i, header in found if header]))
 
-    def write_list(self, rule: Path) -> None:
-        """Writes a makefile rule to the file `rule` that depends on the headers, if there are any."""
-        if self.copies:
-            paths = (str(path).replace(" ", "\\ ") for path in self.copies)
-            rule.write_text(f"headers: {' '.join(paths)}\n", encoding="utf-8")
-
     def _find(self, named: str, path: Path) -> Path | None:
         folders = [path.parent, *self._folders] if named.startswith('"') else self._folders
         found = (folder / named[1:-1] for folder in folders)

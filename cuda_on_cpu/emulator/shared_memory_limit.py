@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIMIT_BYTES = 48 * 1024
+OPT_IN_BYTES = 227 * 1024
+"""The shared memory that a block may ask for on an H200 (CUDA C++ Programming Guide, "Compute Capability 9.x")."""
 # A line of readelf: number, address, size, type, binding, visibility, section, name. A `__shared__` variable is
 # thread-local (TLS) in the object file.
 _SYMBOL = re.compile(r"^\s*\d+: [0-9a-f]+\s+(?P<size>\d+|0x[0-9a-f]+) TLS .*? \d+ (?P<name>\S.*)$", re.MULTILINE)

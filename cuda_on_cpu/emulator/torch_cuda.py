@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from cuda_on_cpu.emulator import cuda_operators, torch_graphs
+from cuda_on_cpu.emulator.shared_memory_limit import LIMIT_BYTES, OPT_IN_BYTES
 
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
@@ -284,7 +285,7 @@ def _properties(device: Any = None) -> SimpleNamespace:
     return SimpleNamespace(
         name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=132, warp_size=32,
         total_memory=_TOTAL_BYTES, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
-        shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=227 * 1024,
+        shared_memory_per_block=LIMIT_BYTES, shared_memory_per_block_optin=OPT_IN_BYTES,
         shared_memory_per_multiprocessor=228 * 1024, regs_per_multiprocessor=65536, L2_cache_size=60 * 2**20,
         uuid="emulated", is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
     )  # fmt: skip

@@ -23,8 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-SHARED_BYTES = 227 * 1024
-"""The shared memory that one block may have on an H200 (CUDA C++ Programming Guide, "Compute Capability 9.x")."""
+from cuda_on_cpu.emulator.shared_memory_limit import OPT_IN_BYTES
 
 # The compiler may take so long. Then the kernel counts as one that compiles.
 _LONGEST_S = 30.0
@@ -105,9 +104,9 @@ class Compiler:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             compiled = kernel.run(*arguments, grid=grid, warmup=True, **keywords)
         found = compiled.metadata
-        if found.shared > SHARED_BYTES:
+        if found.shared > OPT_IN_BYTES:
             lacking = importlib.import_module("triton.runtime.errors").OutOfResources
-            raise lacking(found.shared, SHARED_BYTES, "shared memory")
+            raise lacking(found.shared, OPT_IN_BYTES, "shared memory")
         return {
             "ptxas": printed.getvalue(), "shared": found.shared, "warps": found.num_warps, "stages": found.num_stages,
             "specialization": ", ".join(f"{name}={value}" for name, value in constants.items()),

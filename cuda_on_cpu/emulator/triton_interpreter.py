@@ -23,6 +23,7 @@ import torch
 
 from cuda_on_cpu.compile.errors import UnsupportedConstruct
 from cuda_on_cpu.emulator import torch_graphs, triton_bfloat16, triton_compiler, triton_functions
+from cuda_on_cpu.emulator.shared_memory_limit import OPT_IN_BYTES
 
 _NOT_EMULATED = ("cuda.bindings", "cuda.core", "cupy", "cutlass", "numba.cuda", "pycuda", "tilelang", "warp")
 """Modules that compile or load kernels for a real GPU by themselves."""
@@ -197,7 +198,7 @@ def _driver() -> Any:
     base = importlib.import_module("triton.backends.driver").GPUDriver
     properties = {
         "multiprocessor_count": 4,
-        "max_shared_mem": triton_compiler.SHARED_BYTES,
+        "max_shared_mem": OPT_IN_BYTES,
         "warpSize": 32,
         "max_num_regs": 65536,
     }

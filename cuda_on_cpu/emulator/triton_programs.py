@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from cuda_on_cpu.emulator.triton_memory import Array, Memory
-from cuda_on_cpu.emulator.triton_vectors import Diverged, Programs, interpreter
+from cuda_on_cpu.emulator.triton_vectors import Diverged, NotTogether, Programs, interpreter
 
 ELEMENTS = 1 << 19
 """About so many elements of the kernel's largest block, of all programs together, are computed at once."""
 _FIRST = 16  # programs at once of a kernel whose largest block is not known
 _DEEPEST = 8  # groups of groups
 _widest: dict[tuple[Any, str], int] = {}  # the elements of the largest block, by kernel and constants
+_one_by_one: set[tuple[Any, str]] = set()  # kernels with an operation that is known for one program only
 
 
 def launch(kernel: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], *, at_once: bool = True) -> None:
@@ -50,6 +51,7 @@ class _Launch:
 
     def run(self, at_once: bool) -> None:
         count, first = int(np.prod(self._grid)), 0
+        at_once = at_once and self._code not in _one_by_one
         while at_once and first < count:
             size = max(1, ELEMENTS // _widest[self._code]) if self._code in _widest else _FIRST
             numbers = np.arange(first, min(first + size, count))
@@ -75,8 +77,10 @@ class _Launch:
         except Diverged as diverged:
             self._memory.undo()
             values = diverged.values
-        except Exception:  # the programs alone raise it again, in their order, or do what could not be done at once
+        except Exception as error:  # the programs alone raise it again, in order, or do what could not be done at once
             self._memory.undo()
+            if isinstance(error, NotTogether):
+                _one_by_one.add(self._code)
             for number in numbers:
                 self._alone(number)
             return False

@@ -68,8 +68,8 @@ class Programs(interpreter.InterpreterBuilder):  # type: ignore[misc]
             raise NotTogether
         kind = pointers.get_element_ty()
         self._noted(pointers.data.shape[1:])
-        parts = (None if each is None else each.data for each in (mask, other))
-        data = self.memory.load(pointers.data, next(parts), interpreter._get_np_dtype(kind), next(parts))
+        inside, instead = (None if each is None else each.data for each in (mask, other))
+        data = self.memory.load(pointers.data, inside, interpreter._get_np_dtype(kind), instead)
         return Handle(data, kind)
 
     def create_masked_store(self, pointers: Any, value: Any, mask: Any, cache_policy: Any) -> None:

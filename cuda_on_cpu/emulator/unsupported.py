@@ -27,6 +27,7 @@ from cuda_on_cpu.compile.cuda_source import (
     places_of,
     text_at,
     tokenize,
+    told_line_of,
 )
 from cuda_on_cpu.emulator import ptx
 
@@ -112,7 +113,7 @@ def _translations(tokens: Sequence[Token]) -> Iterator[Edit]:
             inside = tokens[brackets[0] + 1 : brackets[1]]  # an operand may have another one
             found = edited(inside, _translations(inside))
             if text := _each_way(found):
-                yield i, brackets[1] + 1, f"{text}#line {line_of(tokens, brackets[1])}\n"
+                yield i, brackets[1] + 1, f"{text}#line {told_line_of(tokens, brackets[1])}\n"
             else:
                 yield i, brackets[1] + 1, _translated(found) + line_breaks(tokens[i : brackets[1] + 1])
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cuda_on_cpu.compile import read_files
 from cuda_on_cpu.compile.candidate_file import CandidateFile, source_text
 from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.error_message import readable_errors
@@ -141,10 +142,9 @@ def _sources(command: Command, text: str, is_cuda: bool) -> Sources:
 
 def _write_list(rule: Path, listed: Path, output: Path, source: Path, headers: LocalHeaders) -> None:
     """Writes the list of the files that the build has read, for ninja. The program's headers stand for their copies."""
-    found = rule.read_text(encoding="utf-8").partition(":")[2].replace("\\\n", " ").split()
+    found = read_files.prerequisites(rule.read_text(errors="surrogateescape"))
     others = [path for path in found if Path(path).is_absolute() and not path.startswith(str(rule.parent))]
-    paths = [str(source), *map(str, headers.copies), *others]
-    listed.write_text(f"{output}: {' '.join(path.replace(' ', chr(92) + ' ') for path in paths)}\n", encoding="utf-8")
+    listed.write_text(read_files.rule(output, [source, *headers.copies, *others]), errors="surrogateescape")
 
 
 if __name__ == "__main__":

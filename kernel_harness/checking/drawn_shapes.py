@@ -7,15 +7,14 @@ import random
 from collections.abc import Sequence
 
 from kernel_harness.problem.problem import Shape
+from kernel_harness.problem.sizing import TRIALS, product
 
 COUNT = 2
 """The number of shapes that are drawn in a run."""
 
-_TRIALS = 200
-
 
 def draw(listed: Sequence[Shape], rng: random.Random, avoid: Sequence[Shape]) -> list[Shape]:
-    """Draws COUNT different shapes that are not in `avoid`, or fewer if _TRIALS trials find no more.
+    """Draws COUNT different shapes that are not in `avoid`, or fewer if TRIALS trials find no more.
 
     The shapes are in the ranges of those in `listed`; there are none if `listed` is empty. Only the constants that each
     of these shapes has are drawn. Each constant is drawn between its least and its largest listed value, with equal
@@ -27,19 +26,14 @@ def draw(listed: Sequence[Shape], rng: random.Random, avoid: Sequence[Shape]) ->
     """
     found: list[Shape] = []
     if listed:
-        products = sorted(map(_product, listed))
+        products = sorted(map(product, listed))
         largest = products[min(len(products) - 1, max(1, len(products) // 4))]
         known = [dict(shape) for shape in avoid]
-        for _ in range(_TRIALS):
+        for _ in range(TRIALS):
             shape = _drawn(listed, rng)
-            if _product(shape) <= largest and shape not in [*known, *found]:
+            if product(shape) <= largest and shape not in [*known, *found]:
                 found.append(shape)
     return found[:COUNT]
-
-
-def _product(shape: Shape) -> int:
-    # A constant that is 0, such as the number of a dimension, says nothing of the size.
-    return math.prod(abs(value) or 1 for value in shape.values() if isinstance(value, int))
 
 
 def _drawn(listed: Sequence[Shape], rng: random.Random) -> dict[str, int]:

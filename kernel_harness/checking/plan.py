@@ -75,8 +75,7 @@ def plan(problem: Problem, seed: int, *, quick: bool = False, timed_too: Sequenc
     the problem's own size, there is a case for normal inputs, if the problem has them, and for its own. Each shape of
     CHECK_SHAPES has one case; these cases take the problem's own distribution and those of STRESS in turn. With
     `quick`, only the first three shapes of CHECK_SHAPES have a case. On an emulated device, some shapes have one size
-    at its value in the file (`_stretched`). Some shapes
-    are drawn at random (`_drawn`).
+    at its value in the file (`_stretched`). Some shapes are drawn at random (`_drawn`).
     If the model has large weights, the cases at the timed shape come last, and of these the random parameters first.
     The first case that is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the
     timed shape is repeated (`Case.repeat`). The seed of each case, and the drawn shapes, are derived from `seed`.
@@ -105,7 +104,7 @@ def plan(problem: Problem, seed: int, *, quick: bool = False, timed_too: Sequenc
         case_at(shape, d, seed, optional=d not in named)
         for shape in timed_too for d in distributions if d in ("normal", OWN)
     ]  # fmt: skip
-    others = other_timed + further + _stretched(problem, seed) + _drawn(problem, seed)
+    others = other_timed + further + _stretched(problem, seed) + _drawn(problem, seed, timed_too)
     if not problem.has_large_weights:
         return timed + others
     # A model takes seconds to build. It is built once for the cases at the timed shape and for the timing.
@@ -136,8 +135,8 @@ def _states_sizes(problem: Problem) -> bool:
     return bool(problem.cpu_shape) or problem.states("CHECK_SHAPES")
 
 
-def _drawn(problem: Problem, seed: int) -> list[Case]:
-    """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
+def _drawn(problem: Problem, seed: int, avoid: Sequence[Shape]) -> list[Case]:
+    """Returns the cases at shapes that are drawn at random, none of `avoid`. A candidate cannot know these shapes.
 
     If the problem file has CHECK_SHAPES, up to `drawn_shapes.COUNT` shapes in the range of CHECK_SHAPES and CPU_SHAPE
     are drawn, with one case each. The case has a random distribution of the file's STRESS, because the limits for it
@@ -148,9 +147,10 @@ def _drawn(problem: Problem, seed: int) -> list[Case]:
     rng = random.Random(derived_seed(seed, "drawn shapes"))
     if not problem.states("CHECK_SHAPES"):
         found = sizing.near(problem, rng)
-        return [case_at(found, d, seed, drawn=True, optional=True) for d in (OWN, SPARSE)] if found else []
+        is_new = found and found not in [dict(shape) for shape in avoid]
+        return [case_at(found, d, seed, drawn=True, optional=True) for d in (OWN, SPARSE)] if is_new else []
     listed = [{**problem.shape, **shape} for shape in (*problem.check_shapes, problem.cpu_shape) if shape]
-    shapes = drawn_shapes.draw(listed, rng, avoid=[*listed, problem.shape])
+    shapes = drawn_shapes.draw(listed, rng, avoid=[*listed, problem.shape, *avoid])
     distributions = (sorted(problem.stress) if problem.states("STRESS") else []) or [OWN]
     return [case_at(shape, rng.choice(distributions), seed, drawn=True, optional=True) for shape in shapes]
 

@@ -9,6 +9,7 @@ from typing import Any
 from kernel_harness.checking.plan import derived_seed
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem import meta, sizing
+from kernel_harness.problem.known import known
 from kernel_harness.problem.problem import Problem, shape_text
 
 
@@ -23,10 +24,11 @@ def further(problem: Problem, wanted: Sequence[int | Mapping[str, Any]], seed: i
     counts = [each for each in wanted if isinstance(each, int)]
     listed = [each for each in wanted if not isinstance(each, int)]
     found = {} if 0 in counts else {shape_text(each.shape): each for each in of_file(problem)}
-    found |= {shape_text(there.shape): there for each in listed if (there := problem.at(each))}
+    found |= {shape_text(there.shape): there for there in map(problem.at, listed)}
     for there in found.values():
         there.check_inputs()
-    drawn = sizing.around(problem, random.Random(derived_seed(seed, "timed shapes")), sum(counts))
+    avoid = [there.shape for there in found.values()]
+    drawn = sizing.around(problem, random.Random(derived_seed(seed, "timed shapes")), sum(counts), avoid)
     if len(drawn) < sum(counts):
         raise UserError(
             f"{problem.path}: only {len(drawn)} of {sum(counts)} further shapes can be drawn around "
@@ -50,5 +52,8 @@ def of_file(problem: Problem) -> list[Problem]:
 
 
 def _suits_a_cpu(problem: Problem) -> bool:
-    cost = meta.cost(problem)
-    return cost is not None and cost.share() <= 1
+    def computed() -> bool:
+        cost = meta.cost(problem)
+        return cost is not None and cost.share() <= 1
+
+    return known(problem, "suits a CPU", computed)

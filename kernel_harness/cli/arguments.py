@@ -196,7 +196,7 @@ def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> 
     )
     add_time_shapes(parser)
     parser.add_argument(
-        "--require-own-kernels", type=positive_percent, metavar="90", dest="required_own_percent",
+        "--require-own-kernels", type=positive_percent, metavar="90",
         help="give no rank to a kernel whose own CUDA kernels take less than 90%% of the time on the GPU (under "
         "emulation: make less of the output), because a library does the rest",
     )  # fmt: skip

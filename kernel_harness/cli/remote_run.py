@@ -16,7 +16,7 @@ from kernel_harness.results.record import Result
 
 # The server decides these, or they need a run on this machine.
 _LOCAL = (
-    "shapes", "time_shapes", "required_own_percent", "rounds", "jobs", "seed", "case", "build_s", "junit", "markdown",
+    "shapes", "time_shapes", "require_own_kernels", "rounds", "jobs", "seed", "case", "build_s", "junit", "markdown",
     "bundle", "sign", "watch", "strict", "device", "results",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -36,7 +36,9 @@ _MOST_STRETCHED_FLOPS, _MOST_STRETCHED_BYTES = 2 * MOST_FLOPS, 9 * MOST_BYTES
 _LARGEST_BYTES = 4 * MOST_BYTES
 # A drawn shape to time at costs at most _MOST_AROUND times as much as the problem's own. Its sizes are multiples of a
 # power of two that is at most _COARSEST and at most _FINE of the size: those of the problem's own size have it, too.
-_MOST_AROUND, _COARSEST, _FINE, _TRIALS = 2, 16, 8, 200
+_MOST_AROUND, _COARSEST, _FINE = 2, 16, 8
+TRIALS = 200
+"""So many shapes are drawn at most where shapes are wanted that meet conditions."""
 # The limits of `largest`, whose shapes few candidates need.
 _CAPPED_BYTES = (2**28, 2**30)
 _MOST_STRETCHED_OPERATORS, _MOST_STRETCHED_WEIGHTS = 2**8, 2**26
@@ -290,9 +292,10 @@ def near(problem: Problem, rng: random.Random) -> Shape:
     return {} if found == dict(problem.shape) else found
 
 
-def around(problem: Problem, rng: random.Random, count: int) -> list[Shape]:
-    """Draws `count` different shapes to time at, fewer if _TRIALS trials find no more, and none of the problem's own.
+def around(problem: Problem, rng: random.Random, count: int, avoid: Sequence[Shape] = ()) -> list[Shape]:
+    """Draws `count` different shapes to time at, fewer if TRIALS trials find no more.
 
+    None of them is the problem's own or one of `avoid`.
     The sizes that `near` may change are drawn between the half and the double of the problem's own, with equal
     probability for each order of magnitude. The product of all sizes is at most that of the problem's own, and a call
     costs at most _MOST_AROUND times as much. A drawn size is a multiple of a power of two by which the problem's own
@@ -304,11 +307,12 @@ def around(problem: Problem, rng: random.Random, count: int) -> list[Shape]:
     usual = cost(problem) if values else None
     if usual is None:
         return found
-    for _ in range(_TRIALS):
+    known_shapes = [dict(shape) for shape in (problem.shape, *avoid)]
+    for _ in range(TRIALS):
         shape = dict(problem.shape)
         for value in values:
             shape = _with_number(problem, shape, value, _number_around(value, rng)) or shape
-        if shape in (*found, dict(problem.shape)) or _product(shape) > _product(problem.shape):
+        if shape in (*found, *known_shapes) or product(shape) > product(problem.shape):
             continue
         then = cost(problem.at(shape))
         if then is not None and then.flops <= _MOST_AROUND * usual.flops and then.bytes <= _MOST_AROUND * usual.bytes:
@@ -323,8 +327,9 @@ def _number_around(value: int, rng: random.Random) -> int:
     return step * max(1, round(value * 2 ** rng.uniform(-1, 1) / step))
 
 
-def _product(shape: Shape) -> int:
-    return math.prod(max(1, size) for size in shape.values())
+def product(shape: Shape) -> int:
+    """Returns the product of the sizes of a shape. A 0, such as the number of a dimension, says nothing of the size."""
+    return math.prod(abs(value) or 1 for value in shape.values() if isinstance(value, int))
 
 
 def _accepted_near(problem: Problem) -> list[tuple[int, int]]:

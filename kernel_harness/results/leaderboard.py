@@ -10,11 +10,11 @@ from pathlib import Path
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.problem.problem import shape_text
+from kernel_harness.problem.problem import Shape, shape_text
 from kernel_harness.results import cells
 from kernel_harness.results.cells import csv, markdown, memory_text, number, ratio
 from kernel_harness.results.journal import write
-from kernel_harness.results.ranking import Shape, latest, ordered, ranks
+from kernel_harness.results.ranking import latest, ordered, ranks
 from kernel_harness.results.record import Result
 from kernel_harness.results.rows import COLUMNS, EMULATED, SHAPE_COLUMNS, Row, row
 

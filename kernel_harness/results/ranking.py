@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import Shape
 from kernel_harness.results.record import Result
 from kernel_harness.timing.intervals import Interval, geometric_mean
-
-Shape = Mapping[str, int]
 
 
 def of_shapes(results: Sequence[Result], shape: Shape, further: Sequence[Shape] = ()) -> list[Result]:

@@ -71,7 +71,7 @@ class RunSettings:
     allowed kernels to compute, or None for that of the outputs. `tolerance` is how far float32 outputs may differ from
     the right values. `limits` has the limits of a worker process by name, in the units that the names say. `cases` has
     the names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge at each
-    shape; 0 if unknown. `required_own_percent` is the least percentage of the work that a kernel's own CUDA kernels
+    shape; 0 if unknown. `require_own_kernels` is the least percentage of the work that a kernel's own CUDA kernels
     must do for a rank; None for no such rule.
     """
 
@@ -85,7 +85,7 @@ class RunSettings:
     limits: Mapping[str, float] = field(default_factory=dict)
     cases: tuple[str, ...] = ()
     kernels: int = 0
-    required_own_percent: float | None = None
+    require_own_kernels: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -209,7 +209,7 @@ class Result:
     @property
     def is_excluded(self) -> bool:
         """Whether a timed candidate has no rank, because its own kernels are not known to do the required work."""
-        required = self.settings.required_own_percent
+        required = self.settings.require_own_kernels
         if required is None or self.is_baseline or self.timing is None:
             return False
         return self.own_share is None or 100 * self.own_share < required

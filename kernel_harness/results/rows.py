@@ -35,7 +35,7 @@ def row(result: Result) -> dict[str, Any]:
     as_called = result.as_called
     return {
         "worst": _worst(result),
-        "own_share": result.own_share if not result.emulated or result.settings.required_own_percent else None,
+        "own_share": result.own_share if not result.emulated or result.settings.require_own_kernels else None,
         "at_each": [{"shape": shape_text(each.shape), **row(each)} for each in at_each],
         "kernel": result.kernel,
         "status": str(result.status),

@@ -176,8 +176,8 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 def _stop(run: RunContext, groups: int) -> Stop:
     """Returns the condition that ends the timing of a cohort, where `groups` cohorts share the time budget equally.
 
-    Each of the timed shapes has an equal part of the budget.
-    If the settings have no budget, the budget is the device's default, and QUICK_SHARE of it in a quick run.
+    Each of the timed shapes has an equal part of the budget. If the settings have no budget, the budget is the device's
+    default, and QUICK_SHARE of it in a quick run.
     """
     settings, policy = run.settings, run.device.policy
     default = policy.budget_s * (QUICK_SHARE if settings.quick else 1)

@@ -42,7 +42,7 @@ class Settings:
     """Fewer cases, and a quarter of the default budget."""
     case: str | None = None
     """The name of the only case to check, after which nothing is timed; None checks all cases."""
-    required_own_percent: float | None = None
+    require_own_kernels: float | None = None
     """The least percentage of the work that a candidate's own kernels must do for a rank; None for no such rule."""
     sanitize: bool = False
     """On a GPU, kernels that passed are sanitized, too. Under emulation they always are, if that takes seconds."""
@@ -94,7 +94,7 @@ class Settings:
         for name in ("quick", "sanitize"):
             if not isinstance(more.get(name, False), bool):
                 raise UserError(f"{name} must be True or False, not {more[name]!r}")
-        percent = more.get("required_own_percent")
+        percent = more.get("require_own_kernels")
         if percent is not None and (type(percent) not in (int, float) or not 0 < percent <= 100):
             raise UserError(f"require_own_kernels must be a percentage above 0 and up to 100, not {percent!r}")
         more["time_shapes"] = _time_shapes(more.get("time_shapes"))

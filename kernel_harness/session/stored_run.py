@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from kernel_harness.checking import timed_shapes
@@ -59,8 +60,7 @@ class StoredRun(Closing):
         device = selection.selected(settings.device, strict=settings.strict)
         found = lookup.problem(problem, Path.cwd())
         usual = found.on(emulated=device.emulated)
-        self._usual_shape, self.problem_name, self.problem_text = usual.shape, usual.name, found.source
-        self._usual_further = [there.shape for there in timed_shapes.of_file(usual)]
+        self._usual, self.problem_name, self.problem_text = usual, usual.name, found.source
         self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
         self.candidates = self._found()
         sized = found.sized(None, emulated=device.emulated) if settings.shape is None else usual.at(settings.shape)
@@ -123,10 +123,10 @@ class StoredRun(Closing):
         """Returns the name of the leaderboard's CSV file."""
         return f"{self._stem}.csv"
 
-    @property
+    @cached_property
     def _stem(self) -> str:
-        further = self._session.further_shapes
-        return leaderboard.file_stem(self.shape, self._usual_shape, further, self._usual_further)
+        usual = [there.shape for there in timed_shapes.of_file(self._usual)]
+        return leaderboard.file_stem(self.shape, self._usual.shape, self._session.further_shapes, usual)
 
     def board(self) -> Board:
         """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far.

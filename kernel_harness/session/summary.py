@@ -102,7 +102,7 @@ class RunFacts:
             limits={name: value for name, value in vars(s.limits).items() if value is not None},
             cases=tuple(case.name for case in self.cases),
             kernels=self.kernels,
-            required_own_percent=s.required_own_percent,
+            require_own_kernels=s.require_own_kernels,
         )
 
     def result(self, kernel: str, status: Status, verdict: str, sha256: str, **more: Any) -> Result:
@@ -167,7 +167,7 @@ def by_the_rules(result: Result) -> Result:
         return result
     share = "an unknown share" if result.own_share is None else f"{result.own_share:.1%}"
     why = f"The kernel has no rank: its own kernels do {share} of the work, and "
-    why += f"{result.settings.required_own_percent:g}% are required (--require-own-kernels)."
+    why += f"{result.settings.require_own_kernels:g}% are required (--require-own-kernels)."
     return replace(result, verdict=f"{result.verdict} {why}".strip())
 
 

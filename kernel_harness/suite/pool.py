@@ -106,7 +106,7 @@ class EvaluatorPool(Closing):
             budget_s=self._allocation.budget_s(of["budget_s"], quick=of["quick"]), precision=of["precision"],
             baseline=of["baseline"], quick=of["quick"], jobs=self._allocation.builds, compiled=False,
             call_s=of["timeout_s"], seed=of["seed"], sanitize=of["sanitize"], time_shapes=of["time_shapes"],
-            required_own_percent=of["require_own_kernels"],
+            require_own_kernels=of["require_own_kernels"],
         )  # fmt: skip
 
     def close(self) -> None:

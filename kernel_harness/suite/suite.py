@@ -151,13 +151,13 @@ class Suite:
 def recorded_settings(settings: Settings) -> dict[str, Any]:
     """Returns those settings, by name, that may change a verdict or a time. The seed is not one of them.
 
-    `time_shapes` and `required_own_percent` are among them only if the user named some.
+    `time_shapes` and `require_own_kernels` are among them only if the user named some.
     """
-    percent = settings.required_own_percent
+    percent = settings.require_own_kernels
     words = [str(each) if isinstance(each, int) else shape_text(each) for each in settings.time_shapes]
     return {
         **({"time_shapes": words} if words else {}),
-        **({"required_own_percent": percent} if percent else {}),
+        **({"require_own_kernels": percent} if percent else {}),
         "baseline": settings.baseline, "budget_s": settings.budget_s, "quick": settings.quick,
         "precision": settings.precision and str(settings.precision), "call_s": settings.limits.call_s,
         "build_s": settings.limits.build_s,

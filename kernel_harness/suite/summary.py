@@ -62,8 +62,8 @@ def settings_words(facts: Facts) -> list[str]:
     found = [f"relative to {settings.get('baseline')}", *(["quick"] if settings.get("quick") else [])]
     if settings.get("time_shapes"):
         found.append(f"timed at further shapes ({'; '.join(settings['time_shapes'])})")
-    if settings.get("required_own_percent"):
-        found.append(f"own kernels do {settings['required_own_percent']:g}% of the work or do not count as fast")
+    if settings.get("require_own_kernels"):
+        found.append(f"own kernels do {settings['require_own_kernels']:g}% of the work or do not count as fast")
     return [*found, f"{settings['precision']} allowed"] if settings.get("precision") else found
 
 

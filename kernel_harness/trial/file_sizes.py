@@ -43,6 +43,7 @@ def check(trial: Trial, problem: Problem, large: Problem | None) -> tuple[str, b
     Also returns whether the grid seems to be too small for the sizes of `large`, which are larger than those of all
     cases: each thread has more work there, and at the sizes of `problem`, than in any case, and the kernel is wrong if
     a 64th of its blocks run. Such a kernel may be right nevertheless, if its host code gives each block its share.
+    Raises Fault if a kernel does not compile.
     """
     try:
         with _further(trial) as client:

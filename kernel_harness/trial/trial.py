@@ -276,21 +276,23 @@ class Trial(ModelProcess):
     def _check_file_sizes(self) -> None:
         """Checks what can be told of the sizes in the problem's file, if those of the cases were chosen for a CPU.
 
-        Raises Fault if a launch exceeds a limit of the device there, if a statement of the candidate's file refuses
-        these sizes, or if the kernel is wrong in large cases, which are tried if its grid seems to be too small there.
+        Raises Fault if a kernel does not compile or a launch exceeds a limit of the device there, if a statement of the
+        candidate's file refuses these sizes, or if the kernel is wrong in large cases, which are tried if its grid
+        seems to be too small there.
         """
         problem = sizing.in_file(self._own)
         if problem is None:
             return
         large = self._large() if self.checks and not self.untimed else []
-        status = Status.RUNTIME_ERROR
+        where = shape_text(dict(problem.shape))
         try:
             failure, seems_capped = file_sizes.check(self, problem, self.reference.at(large[-1]) if large else None)
-        except Fault as refused:
-            status, failure, seems_capped = refused.status, str(refused), False
+        except Fault as fault:
+            self.failed_case = None
+            raise Fault(fault.status, _FAILS_IN_FILE.format(where, fault.reason), fault.log) from None
         if failure:
             self.failed_case = None  # the one that the candidate refuses
-            raise Fault(status, _FAILS_IN_FILE.format(shape_text(dict(problem.shape)), failure))
+            raise Fault(Status.RUNTIME_ERROR, _FAILS_IN_FILE.format(where, failure))
         if seems_capped:
             for case in large:
                 if psutil.virtual_memory().available > _LARGE_CASE_BYTES:

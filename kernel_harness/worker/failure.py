@@ -52,12 +52,11 @@ def described(
     message, line = _message(error), line_in(file, error)
     if refused := triton_failure.refused(error, file):
         stage, (told, line) = Stage.BUILD, refused
-        message = f"{file if line is None else f'{file}:{line}'}: Triton does not compile this kernel: {told}"
+        message = f"{_place(file, line)}: Triton does not compile this kernel: {told}"
     if line is None and stage is Stage.CALL and type(error) is TypeError:
         message, line = _wrong_signature(model, file, inputs) or (message, line)
     if lacking:
-        where = file if line is None else f"{file}:{line}"
-        message = f"{where}: the emulation lacks this part of torch.cuda: {_sentence(message)}"
+        message = f"{_place(file, line)}: the emulation lacks this part of torch.cuda: {_sentence(message)}"
     message = reached or message
     return Failure(
         stage,
@@ -96,6 +95,10 @@ def _wrong_signature(model: Any, file: str, inputs: int) -> tuple[str, int] | No
 def _lacks_kernel_language(error: BaseException) -> bool:
     """Returns whether the error is the import of a package for writing kernels that is not installed."""
     return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _KERNEL_LANGUAGES
+
+
+def _place(file: str, line: int | None) -> str:
+    return file if line is None else f"{file}:{line}"
 
 
 def _sentence(text: str) -> str:

@@ -685,3 +685,15 @@ def test_a_type_of_the_source_in_a_size_is_named_as_one():
 def test_a_kernel_of_a_header_is_known_by_its_template_arguments():
     assert 'p = (void*)::emulator::known("", n::k<A, B>);' in rewrite("void* p = (void*)n::k<A, B>;")
     assert rewrite("f((void*)a, b < c, d > e);") == "f((void*)a, b < c, d > e);"
+
+
+def test_each_branch_within_the_text_of_asm_is_translated_and_later_lines_keep_their_numbers():
+    lines = ["#line 7", "__device__ int f(int x) {", "int y;", 'asm("mov.b32 %0, "', "#ifdef TWICE", '"2;"', "#else",
+             '"1;"', "#endif", ': "=r"(y));', "return y;", "}"]  # fmt: skip
+    found = rewrite("\n".join(lines)).splitlines()
+
+    start, end = found.index("#ifdef TWICE"), found.index("#endif")
+    branches = "\n".join(found[start:end]).split("#else")
+    assert ["2" in branches[0], "1" in branches[1]] == [True, True] and "asm" not in "".join(branches)
+    numbered = max(i for i, line in enumerate(found) if line.startswith("#line"))
+    assert found[numbered] == "#line 15" and found[numbered + 2] == "return y;"  # the line 16 of the source

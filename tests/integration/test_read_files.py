@@ -231,6 +231,13 @@ def test_a_build_with_nvcc_lists_the_headers_of_both_compilers(tmp_path):
     assert done.stdout.split() == expected, done.stderr
 
 
+@pytest.mark.parametrize("name", ["plain.h", "with space.h", "price$.h", "back\\slash.h"])
+def test_a_rule_names_the_files_that_it_was_written_for(name):
+    assert read_files.prerequisites(read_files.rule("headers", [f"/own/{name}", "/own/other.h"])) == [
+        f"/own/{name}", "/own/other.h",
+    ]  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------ the command
 
 SOURCE = '''

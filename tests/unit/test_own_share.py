@@ -21,7 +21,7 @@ from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 
 SHAPE, SECOND = {"M": 4}, {"M": 8}
-REQUIRED = RunSettings(required_own_percent=90.0)
+REQUIRED = RunSettings(require_own_kernels=90.0)
 
 
 def record(kernel: str, share: float | None, speedup: float = 2.0, **more: Any) -> Result:
@@ -97,9 +97,9 @@ def test_the_option_refuses_other_text(text: str) -> None:
 @pytest.mark.parametrize("percent", [0, 101, True, "90"])
 def test_a_caller_s_wrong_value_is_told(percent: Any) -> None:
     with pytest.raises(UserError, match="require_own_kernels must be a percentage"):
-        Settings.of(required_own_percent=percent)
+        Settings.of(require_own_kernels=percent)
 
 
 def test_a_suite_records_the_rule() -> None:
-    assert recorded_settings(Settings(required_own_percent=90.0))["required_own_percent"] == 90.0
-    assert "required_own_percent" not in recorded_settings(Settings())
+    assert recorded_settings(Settings(require_own_kernels=90.0))["require_own_kernels"] == 90.0
+    assert "require_own_kernels" not in recorded_settings(Settings())

@@ -248,6 +248,13 @@ def test_drawn_shapes_follow_from_the_seed_and_from_nothing_else(tmp_path: Path)
     assert names(timed_shapes.further(own, (2,), 7)) != names(timed_shapes.further(own, (2,), 8))
 
 
+def test_no_drawn_shape_is_one_that_is_listed(tmp_path: Path) -> None:
+    own = problem(tmp_path)
+    (drawn,) = timed_shapes.further(own, (1,), 7)
+    found = names(timed_shapes.further(own, (drawn.shape, 1), 7))
+    assert len(set(found)) == 2 and shape_text(drawn.shape) in found
+
+
 def test_drawn_shapes_keep_equal_sizes_equal(tmp_path: Path) -> None:
     path = tmp_path / "p.py"
     path.write_text(SOURCE.replace("256, 512", "512, 512"))

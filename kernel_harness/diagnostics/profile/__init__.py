@@ -44,8 +44,8 @@ def profile(
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
     executes and does to memory, and the largest causes of lost time. The profile by line that the verb `report` shows
-    is stored in the folder `reports`. Of a Triton kernel it has the resources
-    alone. Raises CannotProfile if the candidate fails.
+    is stored in the folder `reports`. Of a Triton kernel it has the resources alone. Raises CannotProfile if the
+    candidate fails.
 
     On a GPU, the text is the report of Nsight Compute and the table of resources, or says how ncu or the kernel failed.
     The report files of Nsight Compute are kept in `reports`.
