@@ -39,7 +39,7 @@ def enable(*, sanitize: bool = False, tell: Tell = silent) -> None:
     """Makes `device="cuda"` and torch.utils.cpp_extension run on the CPU in this process. It cannot be undone.
 
     If `sanitize`, extensions that are built from now on report their memory accesses, which makes them slower, and
-    `cuda_on_cpu.sanitize` checks them. The first call on a machine builds the emulator, which takes up to a minute;
+    `cuda_on_cpu.sanitize` checks them. The first call on a machine builds the emulator, which takes a minute or two;
     `tell` is called with a text before. A further call does nothing. Raises UserError if `sanitize` and an earlier call
     was without it, BuildFailed if the emulator cannot be built, and NoCompiler if there is no C++ compiler.
     """

@@ -113,6 +113,14 @@ class Client(Closing):
                 for index in waiting.pop(job["id"]):
                     yield index, _result(job)
 
+    def check(self) -> None:
+        """Raises EnvironmentLacking if no server answers now. Other methods wait for one (`patience_s`)."""
+        code, _, answer = self._send("GET", "/v1/jobs/0", None)
+        if not code:
+            raise EnvironmentLacking(
+                f"no server answers at {self._parts.geturl()} ({answer['error']}); start one: python harness.py serve"
+            )
+
     def submit(self, problem: Problem, source: Source) -> dict[str, Any]:
         """Submits one kernel and returns its job (`Status` in docs/service.md), which may be finished already."""
         return self._ask("POST", "/v1/jobs", self._submission(problem, source))

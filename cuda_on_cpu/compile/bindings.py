@@ -46,7 +46,7 @@ def definition(sources: Sources) -> str:
 
 def first_build(what: str) -> str:
     """Returns the text for the progress display at the start of a build of `what`, a part that all candidates share."""
-    return f"building {what}, which takes up to a minute; later runs find it in the build cache"
+    return f"building {what}, which takes a minute or two; later runs find it in the build cache"
 
 
 def library(tell: Tell = silent) -> Path:

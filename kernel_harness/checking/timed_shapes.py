@@ -10,7 +10,7 @@ from kernel_harness.checking.plan import derived_seed
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem import meta, sizing
 from kernel_harness.problem.known import known
-from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.problem.problem import Problem, Shape, shape_text
 
 
 def further(problem: Problem, wanted: Sequence[int | Mapping[str, Any]], seed: int) -> list[Problem]:
@@ -45,10 +45,22 @@ def of_file(problem: Problem) -> list[Problem]:
     Another size was asked for instead. On an emulated device, a shape whose call costs too much for a CPU
     (`meta.Cost.share`) is left out, and so is one whose cost is unknown.
     """
-    if not problem.time_shapes or problem.in_file.on(emulated=problem.emulated).shape != problem.shape:
+    if not problem.time_shapes or not _has_usual_size(problem):
         return []
     found = [problem.at(shape) for shape in problem.time_shapes]
     return [there for there in found if not problem.emulated or _suits_a_cpu(there)]
+
+
+def too_large(problem: Problem) -> list[Shape]:
+    """Returns the shapes of the file's TIME_SHAPES that `of_file` leaves out, because they cost too much for a CPU."""
+    if not problem.emulated or not problem.time_shapes or not _has_usual_size(problem):
+        return []
+    found = [problem.at(shape) for shape in problem.time_shapes]
+    return [there.shape for there in found if not _suits_a_cpu(there)]
+
+
+def _has_usual_size(problem: Problem) -> bool:
+    return problem.in_file.on(emulated=problem.emulated).shape == problem.shape
 
 
 def _suits_a_cpu(problem: Problem) -> bool:

@@ -104,9 +104,9 @@ def time_shapes(text: str) -> list[int | Shape]:
     """
     if text.strip().isdecimal():
         return [int(text)]
-    found = [shape for shape in shapes(text) if shape]
+    found = [shape for shape in shapes(text) if shape] if "=" in text else []
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a number of shapes nor of the form M=64,K=128,N=96")
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form M=64,K=128,N=96, and no number of shapes")
     return [*found]
 
 

@@ -37,7 +37,7 @@ def main(parsed: argparse.Namespace) -> int:
     print(
         f"Beyond {limit / 2**30:.1f} GiB, a build deletes the entries that were used longest ago; "
         "KERNEL_HARNESS_CACHE_BYTES\nsets another limit. `cache --clear` deletes all entries that no run uses. The "
-        "next run then builds the emulator again (half a minute)."
+        "next run then builds the emulator again (a minute or two)."
     )
     return OK
 

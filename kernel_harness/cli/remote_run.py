@@ -38,6 +38,7 @@ def main(parsed: argparse.Namespace) -> int:
         parsed.server, precision=parsed.precision, timeout_s=parsed.call_s, budget_s=parsed.budget_s,
         baseline=parsed.baseline, quick=parsed.quick, sanitize=parsed.sanitize,
     )  # fmt: skip
+    client.check()
     progress = Progress(as_json=parsed.json)
     try:
         with progress:

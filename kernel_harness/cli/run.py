@@ -128,8 +128,8 @@ def main(parsed: argparse.Namespace) -> int:
     if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
-    if parsed.bundle and (len(parsed.shapes) > 1 or parsed.time_shapes or parsed.watch or parsed.case is not None):
-        raise UserError("--bundle takes one whole run at one shape: leave out --watch, --case and further shapes")
+    if parsed.bundle and (len(parsed.shapes) > 1 or parsed.watch or parsed.case is not None):
+        raise UserError("--bundle takes one whole run at one shape: leave out --watch, --case and further --shape")
     if parsed.sign and not parsed.bundle:
         raise UserError("--sign signs a bundle: name its file with --bundle")
     if len(parsed.shapes) > 1:
@@ -328,8 +328,15 @@ def _print_outcome(
     if sweep is not None:
         sweep.paths.append(shown(path))
     elif not parsed.json:
-        said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
-        print("", *said, sep="\n")
+        said = (_phases(finished), _over_budget(finished), _left_out(run), *map(shown, run.tables(path)))
+        print("", *filter(None, said), sep="\n")
+
+
+def _left_out(run: StoredRun) -> str:
+    from kernel_harness.problem.problem import shape_text
+
+    shapes = "; ".join(map(shape_text, run.left_out))
+    return f"Not timed at shapes of the file that are too large for the emulation: {shapes}" if shapes else ""
 
 
 def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:

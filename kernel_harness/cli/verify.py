@@ -64,9 +64,12 @@ def main(parsed: argparse.Namespace) -> int:
         settings = replace(_settings(found), results=Path(folder, "results"), device=parsed.device)
         with progress, StoredRun(str(problem), [*map(str, kernels)], settings, progress, fork_server) as run:
             run.judge(run.candidates)
+        before, after = list(found.results), progress.finished
+        if {result.device for result in (*before, *after)} != {before[0].device} or after[0].emulated:
+            before, after = ([replace(each, timing=None, further=()) for each in side] for side in (before, after))
         sides = [
             comparison.side(label, results, found.manifest.problem)
-            for label, results in (("the bundle", found.results), ("this machine", progress.finished))
+            for label, results in (("the bundle", before), ("this machine", after))
         ]
         outcome = comparison.compare(*sides, force=True)
     print(comparison.render(outcome))
@@ -119,6 +122,7 @@ def _settings(found: Bundle) -> Settings:
         seed=was.seed, precision=was.allowed_precision and was.allowed_precision.value, baseline=was.baseline,
         budget_s=was.budget_s, rounds=was.rounds, quick=was.quick, call_s=was.limits.get("call_s", 60.0),
         build_s=was.limits.get("build_s", 300.0), shape=dict(judged.shape), compiled=False,
+        time_shapes=[0, *map(dict, judged.further_shapes)], require_own_kernels=was.require_own_kernels,
     )  # fmt: skip
 
 

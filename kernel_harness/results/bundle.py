@@ -85,6 +85,8 @@ def read(path: Path, signed_by: Path | None = None) -> Bundle:
 
     Raises UserError if the file is no bundle, has been changed, or is not signed as `signed_by` asks.
     """
+    if not path.is_file():
+        raise UserError(f"{path} is no bundle: there is no such file")
     try:
         key = signed_by.read_text() if signed_by else None
     except (OSError, UnicodeDecodeError) as error:

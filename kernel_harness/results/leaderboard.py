@@ -145,7 +145,8 @@ def _of_shapes(table: Sequence[Row]) -> dict[str, list[str]]:
         else _speedup(row)
         for row in table
     ]
-    return {GEOMETRIC_MEAN: means, "worst shape": [row["worst"] or "" for row in table]}
+    header = "timed" if all(row["device"] == EMULATED for row in table) else "worst shape"
+    return {GEOMETRIC_MEAN: means, header: [row["worst"] or "" for row in table]}
 
 
 def _speedup(row: Row) -> str:
@@ -316,6 +317,11 @@ def document(title: str, table: str, reasons: Sequence[tuple[str, str, str]]) ->
     return "\n".join([f"# {markdown(title)}", "", table, *(["", *lines] if lines else []), ""])
 
 
+def of_each_shape(path: Path) -> Path:
+    """Returns the path of the CSV file with a row for each shape that belongs to the leaderboard's file `path`."""
+    return path.with_name(f"{path.stem}-shapes.csv")
+
+
 def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
 
@@ -327,9 +333,11 @@ def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     """
     reasons = [(row["kernel"], row["status"], row["reason"]) for row in table if row["reason"] is not None]
     text = document(title, render(table, "github"), reasons)
-    files = {f"{stem}.md": text, f"{stem}.csv": csv(COLUMNS, table)}
+    path = folder / f"{stem}.csv"
+    files = {f"{stem}.md": text, path.name: csv(COLUMNS, table)}
     if _at_several(table):
-        files[f"{stem}-shapes.csv"] = csv(SHAPE_COLUMNS, [each for row in table for each in row["at_each"]])
+        at_each = [each for row in table for each in row["at_each"]]
+        files[of_each_shape(path).name] = csv(SHAPE_COLUMNS, at_each)
     for name, content in files.items():
         write(folder / name, content)
-    return folder / f"{stem}.csv"
+    return path

@@ -15,7 +15,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import shape_text
+from kernel_harness.problem.problem import Shape, shape_text
 from kernel_harness.results import leaderboard, rows
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
@@ -122,6 +122,15 @@ class StoredRun(Closing):
     def table_name(self) -> str:
         """Returns the name of the leaderboard's CSV file."""
         return f"{self._stem}.csv"
+
+    def tables(self, path: Path) -> list[Path]:
+        """Returns the CSV files of this run's leaderboard: at several shapes that of each, and `path` as the last."""
+        return [leaderboard.of_each_shape(path), path] if self._session.further_shapes else [path]
+
+    @property
+    def left_out(self) -> list[Shape]:
+        """The shapes of the file's TIME_SHAPES at which no kernel is timed, because they cost too much for a CPU."""
+        return [] if 0 in self._settings.time_shapes else timed_shapes.too_large(self._session.problem)
 
     @cached_property
     def _stem(self) -> str:

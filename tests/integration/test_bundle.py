@@ -119,6 +119,15 @@ def test_a_name_that_leads_elsewhere_is_refused(made: Path, tmp_path: Path) -> N
     assert not (tmp_path / "right.py").exists()
 
 
+def test_a_bundle_of_several_shapes_is_judged_again_at_these(made: Path) -> None:
+    words = ("relu", "right", "--quick", "--budget", "0.3", "--time-shapes", "N=16", "--bundle", "shapes.zip")
+    assert run(made, *words).returncode == 0
+    done = run(made, "verify", "shapes.zip")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All verdicts agree. No times were compared" in done.stdout and "slower" not in done.stdout
+
+
 def test_a_bundle_is_of_one_whole_run(made: Path) -> None:
     for words, message in (
         (["--bundle", "a.zip", "--case", "N=32:own"], "--bundle takes one whole run"),

@@ -238,7 +238,7 @@ def test_a_terminal_gets_progress(shown: str) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_shows_the_preparation_too(shown: str) -> None:
-    """In a first run it takes up to a minute."""
+    """In a first run it takes a minute or two."""
     steps = ["loading torch", "choosing sizes and inputs", "preparing the device"]
     assert [shown.find(step) >= 0 for step in steps] == [True] * 3
     assert sorted(steps, key=shown.index) == steps

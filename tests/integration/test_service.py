@@ -495,3 +495,13 @@ def test_the_command_prints_the_table_of_a_server(real: Server) -> None:
 
 def test_without_the_packages_the_command_says_what_to_install() -> None:
     assert "pip install fastapi uvicorn" in refusal_without("fastapi", "serve")
+
+
+def test_the_command_says_at_once_that_there_is_no_server(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        words = [sys.executable, str(ROOT / "harness.py"), "matmul_tt", "tiled", "--server", url]
+        found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 4 and f"no server answers at {url}" in found.stderr
+    assert "at the server" not in found.stderr

@@ -248,6 +248,14 @@ def test_drawn_shapes_follow_from_the_seed_and_from_nothing_else(tmp_path: Path)
     assert names(timed_shapes.further(own, (2,), 7)) != names(timed_shapes.further(own, (2,), 8))
 
 
+def test_shapes_of_the_file_that_are_too_large_for_a_cpu_are_named(tmp_path: Path) -> None:
+    text = "TIME_SHAPES = [dict(M=64), dict(M=2**20, K=2**12)]\n"
+    there = problem(tmp_path, text).on(emulated=True)
+    assert [(shape["M"], shape["K"]) for shape in timed_shapes.too_large(there)] == [(2**20, 2**12)]
+    assert [each.shape["M"] for each in timed_shapes.of_file(there)] == [64]
+    assert timed_shapes.too_large(problem(tmp_path, text)) == []
+
+
 def test_no_drawn_shape_is_one_that_is_listed(tmp_path: Path) -> None:
     own = problem(tmp_path)
     (drawn,) = timed_shapes.further(own, (1,), 7)

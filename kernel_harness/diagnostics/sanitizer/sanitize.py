@@ -140,8 +140,8 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
         )
     if device.emulated and candidate.imports_triton:
         raise UserError(
-            f"{candidate.name} imports Triton, whose interpreter runs one program after the other and checks no "
-            "access. Without a GPU, only kernels in CUDA C++ can be sanitized"
+            f"{candidate.name} imports Triton, whose interpreter checks no access. Without a GPU, only kernels in "
+            "CUDA C++ can be sanitized"
         )
     # A GPU gets the small shape of the CPU, too, because compute-sanitizer makes calls much slower.
     shape = request.shape and {**request.problem.cpu_shape, **request.shape}
